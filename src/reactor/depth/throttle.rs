@@ -44,7 +44,7 @@ impl Throttle {
     }
 
     /// How much of a depth is granted, of which a round had these reads `answered` and `refused`. `None`: all of it.
-    /// Where a trial made so many of them `extra`, most of these must not be refused.
+    /// If a trial added `extra` reads, most of these must not be refused.
     pub(super) fn granted(
         &mut self,
         depth: usize,
@@ -90,7 +90,7 @@ impl Throttle {
     }
 }
 
-/// Whether so many refused reads are most of those that a trial added.
+/// Whether the refused reads are most of those that a trial added.
 pub(super) fn is_most(refused: usize, extra: usize) -> bool {
     2 * refused > extra
 }
