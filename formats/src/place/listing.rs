@@ -5,12 +5,15 @@
 //! object how many bytes its name shares with the one before, how many follow, those, its size (varints), and its
 //! version (u64; 0 for none). Numbers are little-endian. The first name of a block shares nothing.
 
+mod lookup;
+
+use lookup::Lookup;
 use std::mem::replace;
 use std::ops::Range;
 use uringload_core::store::{Object, Version};
 use uringload_sys::heap::prefer_huge;
 
-/// Objects of a block: to find one, half a block is looked through.
+/// Objects of a block: to find one, a block is opened.
 pub(super) const BLOCK_OBJECTS: usize = 1024;
 pub(super) const BLOCK_HEAD_BYTES: usize = 12;
 /// Blocks that one thread walks: their names are in few huge pages.
@@ -33,6 +36,7 @@ pub(crate) struct Listing {
     last: Vec<u8>,
     open: usize,
     is_unsorted: bool,
+    lookup: Lookup,
 }
 
 /// Where a block is, and which of all objects is its first.
@@ -183,10 +187,19 @@ impl Listing {
     /// The objects from the first on whose whole key, which it covers, is this or behind it: that is looked at already.
     pub(super) fn from(&self, key: &[u8]) -> Walk<'_> {
         let name = &key[self.prefix.len()..];
-        let block = self.blocks.partition_point(|block| self.first_of(block) <= name);
-        let mut walk = self.walk_from(block.saturating_sub(1));
+        let mut walk = self.walk_from(self.block_of(name));
         while walk.next() && walk.name() < name {}
         walk
+    }
+
+    /// The block in which an object of this name, behind the prefix, would be.
+    fn block_of(&self, name: &[u8]) -> usize {
+        self.blocks.partition_point(|block| self.first_of(block) <= name).saturating_sub(1)
+    }
+
+    /// The objects of a block, with all of their names.
+    fn walk_block(&self, block: usize) -> Walk<'_> {
+        Walk { end_block: block.saturating_add(1), ..self.walk_from(block) }
     }
 
     fn first_of(&self, block: &Block) -> &[u8] {
@@ -196,12 +209,6 @@ impl Listing {
             self.bytes.get(at..at.checked_add(bytes)?)
         });
         name.unwrap_or_default()
-    }
-
-    /// Size and version of the object with this whole key, which it covers.
-    pub(super) fn find(&self, key: &[u8]) -> Option<(u64, Option<Version>)> {
-        let walk = self.from(key);
-        (walk.is_at_one() && walk.name() == &key[self.prefix.len()..]).then(|| (walk.size(), walk.version()))
     }
 }
 

@@ -257,11 +257,7 @@ fn of_object(object: Object) -> Found {
 fn of_listing(listing: &Listing, key: &[u8]) -> Option<Found> {
     let inside = if key.is_empty() { Vec::new() } else { [key, b"/"].concat() };
     // A store is a folder though it is empty.
-    let is_folder = key.is_empty()
-        || listing.covers(&inside) && {
-            let walk = listing.from(&inside);
-            walk.is_at_one() && walk.name().starts_with(&inside[listing.prefix().len()..])
-        };
+    let is_folder = key.is_empty() || listing.covers(&inside) && listing.has_inside(&inside);
     let object = listing.find(key).filter(|&(bytes, _)| bytes > 0 || !is_folder);
     let object = object.map(|(bytes, version)| (Stat { is_folder: false, is_file: true, bytes }, version));
     object.or(is_folder.then_some(FOLDER))
