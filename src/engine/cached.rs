@@ -60,6 +60,8 @@ pub(crate) struct Cached {
     hits: AtomicU64,
     /// When the folder is looked at again for what others have written, in nanoseconds since `start`.
     due: AtomicU64,
+    /// A thread looks at it: one that gets no answer is the only one.
+    is_looking: AtomicBool,
     start: Instant,
     /// Set when the folder takes no more.
     is_full: AtomicBool,
@@ -189,6 +191,7 @@ impl Cached {
             writer: Writer::default(),
             hits: AtomicU64::new(0),
             due: AtomicU64::new(0),
+            is_looking: AtomicBool::new(false),
             start: Instant::now(),
             is_full: AtomicBool::new(false),
             said: Said::default(),
@@ -272,15 +275,15 @@ impl Cached {
     /// of them takes milliseconds.
     fn learn_in_turn(&self) -> Result<()> {
         let now = self.start.elapsed();
-        if (now.as_nanos() as u64) < self.due.load(Ordering::Relaxed) {
+        let is_due = now.as_nanos() as u64 >= self.due.load(Ordering::Relaxed);
+        if !is_due || self.is_looking.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let next = |pause| self.due.store((self.start.elapsed() + pause).as_nanos() as u64, Ordering::Relaxed);
-        // For other threads, until this look is over.
-        next(LOOK_SHARE * LOOKS_APART);
-        self.learn()?;
-        next(((self.start.elapsed() - now) * LOOK_SHARE).max(LOOKS_APART));
-        Ok(())
+        let learned = self.learn();
+        let pause = ((self.start.elapsed() - now) * LOOK_SHARE).max(LOOKS_APART);
+        self.due.store((self.start.elapsed() + pause).as_nanos() as u64, Ordering::Relaxed);
+        self.is_looking.store(false, Ordering::Relaxed);
+        learned.map(drop)
     }
 
     /// The later of two entries counts: it was written because the first was damaged, or both are good.

@@ -11,7 +11,7 @@ use super::threads::{self, Reader, Threads};
 use super::uring::Uring;
 use super::way::{self, Way};
 use super::{ABANDONED_MAX, Engine, Width};
-use crate::config::{Cache, Cause, Config, EngineChoice, EngineKind, Fallback, IoChoice, Route};
+use crate::config::{Cache, Cause, Config, DiskCache, EngineChoice, EngineKind, Fallback, IoChoice, Route};
 use crate::dataset::{self, Dataset, FileTable, Options};
 use crate::patience::Patience;
 use crate::plan::Joining;
@@ -224,7 +224,7 @@ fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, pat
     };
     let files = Arc::new(Files::new(Arc::clone(dataset), false, true, patience)?.checked_every(config.check_every));
     let cached = match &config.cache_disk {
-        Some(cache) => Cached::open(cache, dataset, stats)?.map_err(|step| route.fallbacks.push(step)).ok(),
+        Some(cache) => open_cache(cache, dataset, stats, patience)?.map_err(|step| route.fallbacks.push(step)).ok(),
         None => None,
     };
     let threads = |route, cached| {
@@ -244,6 +244,19 @@ fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, pat
     let (far, route, width) = threads(route, Some(Arc::clone(&cached)))?;
     let engine = Beside::new(near.engine, far, cached, Arc::clone(dataset));
     Ok(Opened { engine: Box::new(engine), route, width })
+}
+
+/// Opens a cache, whose folder may never answer.
+fn open_cache(
+    cache: &DiskCache,
+    dataset: &Arc<dyn Dataset>,
+    stats: &Arc<Stats>,
+    patience: &Patience,
+) -> Result<std::result::Result<Cached, Fallback>> {
+    let whole = patience.whole();
+    let (asked, dataset, stats) = (cache.clone(), Arc::clone(dataset), Arc::clone(stats));
+    let opened = whole.ask_one(move || Cached::open(&asked, &dataset, &stats));
+    opened.unwrap_or_else(|| Err(whole.over(cache.folder())))
 }
 
 /// The engine of the files of a cache. They need no checks: a cache's files are never written anew.

@@ -9,6 +9,7 @@ use fuser::{
 };
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
@@ -27,6 +28,7 @@ pub enum Writes {
 pub struct Writable {
     session: Option<BackgroundSession>,
     writes: Arc<Mutex<(u64, Writes)>>,
+    lists: Arc<AtomicBool>,
     gate: Arc<Gate>,
     at: TempDir,
 }
@@ -43,16 +45,27 @@ impl Writable {
         let at = TempDir::new().map_err(|error| error.to_string())?;
         let (writes, gate) = (Arc::new(Mutex::new((0, Writes::Good))), Arc::new(Gate::default()));
         let root = Node { name: OsString::new(), parent: 0, is_folder: true, mode: 0o700, bytes: Vec::new() };
-        let disk = Disk { nodes: Mutex::new(vec![root]), writes: Arc::clone(&writes), gate: Arc::clone(&gate) };
+        let lists = Arc::new(AtomicBool::new(true));
+        let disk = Disk {
+            nodes: Mutex::new(vec![root]),
+            writes: Arc::clone(&writes),
+            lists: Arc::clone(&lists),
+            gate: Arc::clone(&gate),
+        };
         let mut config = fuser::Config::default();
         config.mount_options = vec![MountOption::FSName("writable".into())];
         let session = fuser::spawn_mount(disk, at.path(), &config).map_err(|error| format!("FUSE: {error}"))?;
-        Ok(Writable { session: Some(session), writes, gate, at })
+        Ok(Writable { session: Some(session), writes, lists, gate, at })
     }
 
     /// The next `good` writes end well, and all after them so.
     pub fn after(&self, good: u64, then: Writes) {
         *self.writes.lock().expect("no holder panics") = (good, then);
+    }
+
+    /// From now on no listing of a folder ends before the filesystem is dropped.
+    pub fn hang_lists(&self) {
+        self.lists.store(false, Ordering::SeqCst);
     }
 
     /// The filesystem's root.
@@ -84,6 +97,7 @@ struct Disk {
     nodes: Mutex<Vec<Node>>,
     /// Writes that end well, and how those after them end.
     writes: Arc<Mutex<(u64, Writes)>>,
+    lists: Arc<AtomicBool>,
     gate: Arc<Gate>,
 }
 
@@ -294,6 +308,14 @@ impl Filesystem for Disk {
     }
 
     fn readdir(&self, _request: &Request, inode: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if !self.lists.load(Ordering::SeqCst) {
+            let gate = Arc::clone(&self.gate);
+            drop(std::thread::spawn(move || {
+                gate.pass();
+                reply.error(Errno::EIO);
+            }));
+            return;
+        }
         for (at, node) in self.nodes().iter().enumerate().skip(offset as usize) {
             let kind = if node.is_folder { FileType::Directory } else { FileType::RegularFile };
             let is_in = node.parent == u64::from(inode) && at > 0;

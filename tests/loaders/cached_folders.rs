@@ -12,6 +12,7 @@ use crate::common::{skip, within};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use uringload::config::{Cause, DiskCache};
 use uringload::dataset::Dataset;
@@ -140,6 +141,20 @@ fn over_a_network() {
                 assert!(if then == Writes::Good { hits == 1.0 } else { hits > 0.0 && hits < 0.9 }, "{then:?}: {hits}");
             }
         }
+    });
+}
+
+/// A mount whose server is gone.
+#[test]
+fn a_folder_that_does_not_answer() {
+    within(BOUND, || {
+        let Ok(disk) = Writable::mount().map_err(skip) else { return };
+        let (_, dataset) = mixed(19);
+        disk.hang_lists();
+        let kept = builder(&dataset).timeout(Duration::from_secs(2)).cache_disk(DiskCache::new(disk.path(), 64 * MIB));
+        let error = kept.build().expect_err("no answer");
+        assert!(error.kind() == ErrorKind::Timeout && error.path() == Some(disk.path()), "{error}");
+        assert!(error.to_string().contains("did not answer within 2s") && error.remedy().is_some(), "{error}");
     });
 }
 
