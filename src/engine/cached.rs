@@ -148,12 +148,15 @@ fn packed(place: &Place) -> Option<u64> {
 impl Cached {
     /// Opens the folder and finds what it has of the dataset. Nothing, and why, if nothing of the dataset can be kept.
     ///
+    /// A write or a look that takes longer than `patience` never ends.
+    ///
     /// # Errors
     /// Of the folder: it cannot be made or written to, or others may write to it.
     pub(super) fn open(
         cache: &DiskCache,
         dataset: &Arc<dyn Dataset>,
         stats: &Arc<Stats>,
+        patience: Duration,
     ) -> Result<std::result::Result<Cached, Fallback>> {
         let files = dataset.files();
         let Some(grid) = Grid::of_at_least(files, STRETCH_BYTES) else {
@@ -188,7 +191,7 @@ impl Cached {
             places,
             sums,
             buffers: Buffers::default(),
-            writer: Writer::default(),
+            writer: Writer::new(patience),
             hits: AtomicU64::new(0),
             due: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
@@ -271,19 +274,22 @@ impl Cached {
         Ok(bytes)
     }
 
-    /// Takes over what others have written, if it is time for that: where there are thousands of files, a look at all
-    /// of them takes milliseconds.
-    fn learn_in_turn(&self) -> Result<()> {
-        let now = self.start.elapsed();
-        let is_due = now.as_nanos() as u64 >= self.due.load(Ordering::Relaxed);
-        if !is_due || self.is_looking.swap(true, Ordering::Relaxed) {
-            return Ok(());
+    /// Whether it is time to look at what others have written, and no thread does: where there are thousands of files,
+    /// a look at all of them takes milliseconds. Who is told so has to [`look`](Cached::look).
+    fn may_look(&self) -> bool {
+        let is_due = self.start.elapsed().as_nanos() as u64 >= self.due.load(Ordering::Relaxed);
+        is_due && !self.is_looking.swap(true, Ordering::Relaxed)
+    }
+
+    /// Takes over what others have written.
+    fn look(&self) {
+        let start = Instant::now();
+        if let Err(error) = self.learn() {
+            self.stop(&error);
         }
-        let learned = self.learn();
-        let pause = ((self.start.elapsed() - now) * LOOK_SHARE).max(LOOKS_APART);
+        let pause = (start.elapsed() * LOOK_SHARE).max(LOOKS_APART);
         self.due.store((self.start.elapsed() + pause).as_nanos() as u64, Ordering::Relaxed);
         self.is_looking.store(false, Ordering::Relaxed);
-        learned.map(drop)
     }
 
     /// The later of two entries counts: it was written because the first was damaged, or both are good.
@@ -347,13 +353,9 @@ impl Cached {
         if !is_wanted || !is_whole && self.buffers.are_all_lent() {
             return Lookup::Far;
         }
-        // Another process may have it by now.
-        if let Err(error) = self.learn_in_turn() {
-            self.stop(&error);
-            return Lookup::Far;
-        }
-        if let Some(place) = self.place(stretch) {
-            return Lookup::Near(place);
+        // Another process may have it by now, or the next one: no read waits for the folder's answer.
+        if self.may_look() {
+            self.writer.look(self);
         }
         let cell = &self.places[stretch.number as usize];
         if cell.compare_exchange(ABSENT, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -425,7 +427,7 @@ impl Claim {
         if cached.writer.reserve() {
             cached.writer.give(self, bytes());
         } else {
-            cached.stop(&"a write does not end");
+            cached.stop(&"it does not answer");
         }
     }
 
@@ -443,10 +445,10 @@ impl Claim {
         let Some(mut key) = key(cached.dataset.files(), &cached.grid, stretch.span.file) else { return };
         key.piece = self.number - cached.grid.of_file(stretch.span.file).start;
         // Another process may have been faster.
-        if let Err(error) = cached.learn_in_turn() {
-            return cached.stop(&error);
+        if cached.may_look() {
+            cached.look();
         }
-        if cached.place(&stretch).is_some() {
+        if cached.place(&stretch).is_some() || cached.is_full.load(Ordering::Relaxed) {
             return;
         }
         match cached.segments.put(key, &[bytes]) {

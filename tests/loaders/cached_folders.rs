@@ -125,7 +125,7 @@ fn over_a_network() {
             (u64::MAX, Writes::Good, None),
             (20, Writes::Fail(ENOSPC), Some("takes no more (No space left on device")),
             (20, Writes::Fail(EROFS), Some("takes no more (Read-only file system")),
-            (20, Writes::Hang, Some("takes no more (a write does not end)")),
+            (20, Writes::Hang, Some("takes no more (it does not answer)")),
         ] {
             let Ok(disk) = Writable::mount().map_err(skip) else { return };
             let (_, dataset) = mixed(16);
@@ -150,9 +150,15 @@ fn a_folder_that_does_not_answer() {
     within(BOUND, || {
         let Ok(disk) = Writable::mount().map_err(skip) else { return };
         let (_, dataset) = mixed(19);
+        let kept = || {
+            let kept = builder(&dataset).epochs(2).timeout(Duration::from_secs(2));
+            kept.cache_disk(DiskCache::new(disk.path(), 64 * MIB))
+        };
+        let mut loader = kept().build().unwrap();
         disk.hang_lists();
-        let kept = builder(&dataset).timeout(Duration::from_secs(2)).cache_disk(DiskCache::new(disk.path(), 64 * MIB));
-        let error = kept.build().expect_err("no answer");
+        let (ids, errors) = drain(&*dataset, &mut loader);
+        assert!(errors.is_empty() && ids.len() as u64 == 2 * dataset.len(), "{errors:?}");
+        let error = kept().build().expect_err("no answer");
         assert!(error.kind() == ErrorKind::Timeout && error.path() == Some(disk.path()), "{error}");
         assert!(error.to_string().contains("did not answer within 2s") && error.remedy().is_some(), "{error}");
     });
