@@ -255,6 +255,7 @@ fn open_cache(
 ) -> Result<std::result::Result<Cached, Fallback>> {
     let whole = patience.whole();
     let (asked, dataset, stats) = (cache.clone(), Arc::clone(dataset), Arc::clone(stats));
+    // A quarter of the timeout, and 10 s at most.
     let of_write = 2 * patience.bound();
     let opened = whole.ask_one(move || Cached::open(&asked, &dataset, &stats, of_write));
     opened.unwrap_or_else(|| Err(whole.over(cache.folder())))

@@ -586,7 +586,8 @@ impl Depth {
         if step == Step::More {
             self.throttle.kept(self.now.depth);
         }
-        // Go on in this direction at once.
+        // Go on in this direction: at once, unless the gain is little. Then two windows show first how far the rate
+        // swings.
         self.base = Some(rate);
         self.last = (self.last + STEPS.len() - 1) % STEPS.len();
         if step != Step::Fewer {

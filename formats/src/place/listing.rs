@@ -197,7 +197,7 @@ impl Listing {
         self.blocks.partition_point(|block| self.first_of(block) <= name).saturating_sub(1)
     }
 
-    /// The objects of a block, with all of their names.
+    /// A walk through one block.
     fn walk_block(&self, block: usize) -> Walk<'_> {
         Walk { end_block: block.saturating_add(1), ..self.walk_from(block) }
     }

@@ -2,6 +2,7 @@
 //! other are mostly near each other, and to open a block costs as much as to walk through it.
 
 use super::{BLOCK_OBJECTS, Listing};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use uringload_core::store::Version;
 
@@ -20,10 +21,10 @@ struct Opened {
     is_broken: bool,
 }
 
-/// Where an object's name ends, its size and version.
+/// Where an object's name is, its size and version.
 #[derive(Debug)]
 struct Entry {
-    end: usize,
+    name: Range<usize>,
     size: u64,
     version: Option<Version>,
 }
@@ -33,25 +34,15 @@ impl Opened {
         let (mut names, mut objects) = (Vec::new(), Vec::with_capacity(BLOCK_OBJECTS));
         let mut walk = listing.walk_block(block);
         while walk.next() {
+            let start = names.len();
             names.extend_from_slice(walk.name());
-            objects.push(Entry { end: names.len(), size: walk.size(), version: walk.version() });
+            objects.push(Entry { name: start..names.len(), size: walk.size(), version: walk.version() });
         }
         Opened { block, names, objects, is_broken: walk.is_broken() }
     }
 
-    fn name(&self, object: usize) -> &[u8] {
-        let start = object.checked_sub(1).map_or(0, |before| self.objects[before].end);
-        &self.names[start..self.objects[object].end]
-    }
-
-    /// The first object at this name or behind it.
-    fn first_from(&self, name: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.objects.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            (low, high) = if self.name(middle) < name { (middle + 1, high) } else { (low, middle) };
-        }
-        low
+    fn name(&self, object: &Entry) -> &[u8] {
+        &self.names[object.name.clone()]
     }
 }
 
@@ -66,9 +57,9 @@ impl Listing {
             Some(opened) if opened.block == block => last.insert(opened),
             _ => last.insert(Opened::new(self, block)),
         };
-        let at = opened.first_from(name);
-        if let Some(object) = opened.objects.get(at) {
-            return Some(look(opened.name(at), object.size, object.version));
+        let first = opened.objects.partition_point(|object| opened.name(object) < name);
+        if let Some(object) = opened.objects.get(first) {
+            return Some(look(opened.name(object), object.size, object.version));
         }
         if opened.is_broken {
             return None;
