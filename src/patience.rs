@@ -58,6 +58,12 @@ impl Patience {
         self.bound
     }
 
+    /// How long a call on the folder of a cache may take: a quarter of the timeout, and 10 s at most. A disk with much
+    /// to write holds one up for seconds.
+    pub(crate) fn of_cache(&self) -> Duration {
+        2 * self.bound
+    }
+
     /// The same, but no shorter than `bound`.
     pub(crate) fn at_least(&self, bound: Duration) -> Patience {
         Patience { bound: self.bound.max(bound), ..self.clone() }

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 use uringload_images::Image;
 
 /// Approximate overhead of an entry in memory.
@@ -51,7 +52,7 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 enum Store {
     Memory(Memory),
-    Disk(Box<Folder>),
+    Disk(Arc<Folder>),
 }
 
 #[derive(Debug)]
@@ -70,17 +71,17 @@ impl Prepared {
     }
 
     /// Keeps `members` in files below `folder`, which may take `bytes` bytes, whatever is there and whichever processes
-    /// use it.
+    /// use it. A folder that asks a server is waited for as long as `patience`.
     ///
     /// # Errors
     /// The system's error if a folder cannot be created, read or written to.
     pub(crate) fn on_disk(
-        (folder, origin): (&Path, Origin),
+        (folder, origin, patience): (&Path, Origin, Duration),
         members: Members,
         bytes: u64,
         fields: usize,
     ) -> Result<Prepared> {
-        Ok(Prepared::at(Store::Disk(Box::new(Folder::open(folder, origin, bytes)?)), members, fields))
+        Ok(Prepared::at(Store::Disk(Arc::new(Folder::open((folder, patience), origin, bytes)?)), members, fields))
     }
 
     fn at(place: Store, members: Members, fields: usize) -> Prepared {
@@ -133,7 +134,7 @@ impl Prepared {
     }
 
     /// Returns whether there may be room for more.
-    fn keep_on_disk(&self, folder: &Folder, id: SampleId, entry: &Entry) -> bool {
+    fn keep_on_disk(&self, folder: &Arc<Folder>, id: SampleId, entry: &Entry) -> bool {
         let ended = "no more images kept";
         match folder.write(id, entry) {
             Ok(Kept::There | Kept::TooLong) => {

@@ -6,6 +6,7 @@
 //! nothing. Records are never changed, so readers take no lock. A writer takes one on a segment (`flock`), for as long
 //! as one entry takes; it ends with the process. The number at the end of the folder's name is the version of all this.
 
+mod answers;
 mod care;
 mod log;
 mod record;
@@ -13,6 +14,7 @@ mod write;
 
 use crate::sampler::hash;
 use crate::{Error, ErrorKind, Result};
+use answers::Answers;
 pub use care::{Cached, Clear, Cleared, Stat, Verified, clear, stat, verify};
 use log::{Log, lock};
 pub(crate) use record::RECORD_BYTES;
@@ -103,8 +105,9 @@ pub(crate) struct Segments {
     freed: Condvar,
     /// Held by `news`, so that no entry is told twice.
     telling: Mutex<()>,
+    answers: Answers,
     /// Holds the lock against whoever removes entries.
-    _lock: File,
+    held: File,
 }
 
 /// What this process knows of the segments.
@@ -177,7 +180,8 @@ impl Segments {
             state: Mutex::default(),
             freed: Condvar::new(),
             telling: Mutex::default(),
-            _lock: held,
+            answers: Answers::default(),
+            held,
         }
     }
 
@@ -259,13 +263,19 @@ impl Segments {
     /// Reads bytes of an entry, from its byte `from` on.
     ///
     /// # Errors
-    /// `InvalidInput` for bytes that it has not; the system's error.
-    pub(crate) fn read(&self, place: Place, from: u32, into: &mut [u8]) -> io::Result<()> {
+    /// `InvalidInput` for bytes that it has not; the system's error; those of [`ask`](Segments::ask).
+    pub(crate) fn read(self: &Arc<Segments>, place: Place, from: u32, into: &mut [u8]) -> io::Result<()> {
         if u64::from(from) + into.len() as u64 > u64::from(place.bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the entry of the cache has not these bytes"));
         }
         let at = u64::from(place.page) * PAGE_BYTES + u64::from(from);
-        self.file(place.segment)?.read_exact_at(into, at)
+        if !self.may_hang() {
+            return self.file(place.segment)?.read_exact_at(into, at);
+        }
+        let (segments, mut bytes) = (Arc::clone(self), vec![0; into.len()]);
+        let read = self.ask(move || segments.file(place.segment)?.read_exact_at(&mut bytes, at).map(|()| bytes))??;
+        into.copy_from_slice(&read);
+        Ok(())
     }
 
     /// Notes which dataset a root is: one line, for people.

@@ -169,6 +169,6 @@ impl Engine for Beside {
     }
 
     fn said(&mut self) -> Option<Fallback> {
-        self.near.said().or_else(|| self.far.said()).or_else(|| self.cached.said.next())
+        self.near.said().or_else(|| self.far.said())
     }
 }

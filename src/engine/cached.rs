@@ -6,11 +6,11 @@
 mod writer;
 
 use crate::Result;
-use crate::config::{Cause, DiskCache, Fallback, Said};
+use crate::config::{Cause, DiskCache, EngineKind, Fallback, Route, Said};
 use crate::dataset::{Dataset, FileId, FileTable};
 use crate::plan::{Grid, Share, Stretch};
 use crate::sampler::hash;
-use crate::segments::{Key, PAGE_BYTES, Place, Segments};
+use crate::segments::{Key, PAGE_BYTES, Place, RAW, Segments};
 use crate::stats::Stats;
 use std::io;
 use std::os::fd::AsFd;
@@ -43,8 +43,8 @@ const CHECKED_EVERY: u64 = 256;
 /// The stretches of objects in a folder.
 pub(crate) struct Cached {
     dataset: Arc<dyn Dataset>,
-    segments: Segments,
-    /// How many of them the engine of local files knows.
+    segments: Arc<Segments>,
+    /// How many of them the engine of local files knows: none where a read may hang.
     near: u32,
     grid: Grid,
     share: Share,
@@ -162,7 +162,7 @@ impl Cached {
         let Some(grid) = Grid::of_at_least(files, STRETCH_BYTES) else {
             return Ok(Err(none("the dataset has too many objects to number", "pack them into shards")));
         };
-        let segments = Segments::open(&cache.folder, "raw", cache.bytes)?;
+        let segments = Segments::open(&cache.folder, RAW, cache.bytes)?.asked_within(patience);
         let mut may_be = vec![false; files.len()];
         let mut names = Vec::new();
         for root in roots_of_stores(files) {
@@ -184,7 +184,7 @@ impl Cached {
         let mut cached = Cached {
             dataset: Arc::clone(dataset),
             near: 0,
-            segments,
+            segments: Arc::new(segments),
             share: Share::NONE,
             grid,
             names,
@@ -204,7 +204,7 @@ impl Cached {
             cached.segments.name_root(RootHashes::of(files, root).root, &files.roots()[root].to_string_lossy()).ok();
         }
         let own = cached.learn()?;
-        cached.near = cached.segments.segments_max().max(1);
+        cached.near = if cached.segments.may_hang() { 0 } else { cached.segments.segments_max().max(1) };
         let room = own.saturating_add(cached.segments.free_bytes());
         cached.share = {
             let sizes = files.sizes().iter().copied().zip(may_be);
@@ -238,8 +238,8 @@ impl Cached {
         self.grid.bytes()
     }
 
-    /// What is kept, for the route.
-    pub(super) fn words(&self, near: &crate::config::Route) -> String {
+    /// What is kept, for the route. `near` is that of the engine of local files, where there is one.
+    pub(super) fn words(&self, near: Option<&Route>) -> String {
         let files = self.dataset.files();
         let all: u64 = numbers(files).filter(|&file| is_far(files, file)).map(|file| files.size(file)).sum();
         let (mut share, mut there) = (0, 0);
@@ -250,13 +250,13 @@ impl Cached {
             there += if is_there { bytes } else { 0 };
         }
         let percent = |bytes: u64| 100.0 * bytes as f64 / all.max(1) as f64;
-        let way = if near.direct_io { "O_DIRECT" } else { "page cache" };
+        let way = if near.is_some_and(|near| near.direct_io) { "O_DIRECT" } else { "page cache" };
         format!(
             "{:.1} % of the objects kept in {} ({:.1} % are there; {}, {way})",
             percent(share),
             self.segments.folder().display(),
             percent(there),
-            near.engine,
+            near.map_or(EngineKind::Threads, |near| near.engine),
         )
     }
 
@@ -302,7 +302,7 @@ impl Cached {
 
     fn place(&self, stretch: &Stretch) -> Option<Place> {
         let packed = self.places[stretch.number as usize].load(Ordering::Acquire);
-        (packed & IS_THERE > 0).then(|| Place {
+        (packed & IS_THERE > 0 && !self.segments.is_silent()).then(|| Place {
             segment: (packed >> 16 & 0x3f_ffff) as u32,
             page: (packed & 0xffff) as u32,
             bytes: stretch.span.len as u32,
@@ -338,19 +338,25 @@ impl Cached {
     /// checksum.
     pub(super) fn hit(&self, stretch: &Stretch, bytes: u64) -> Option<Place> {
         let place = self.place(stretch).filter(|place| place.is_sure && place.segment < self.near)?;
-        let every = CHECKED_EVERY * self.grid.bytes();
-        let before = self.hits.fetch_add(bytes, Ordering::Relaxed);
-        (before / every == (before + bytes) / every).then_some(place)
+        self.is_trusted(bytes).then_some(place)
     }
 
-    /// What to do for a read in a stretch that was no [`hit`](Cached::hit), which `is_whole` or not.
-    pub(super) fn look_up(self: &Arc<Cached>, stretch: &Stretch, is_whole: bool) -> Lookup {
+    /// Counts `bytes` of a hit. Returns whether they are used as they are.
+    fn is_trusted(&self, bytes: u64) -> bool {
+        let every = CHECKED_EVERY * self.grid.bytes();
+        let before = self.hits.fetch_add(bytes, Ordering::Relaxed);
+        before / every == (before + bytes) / every
+    }
+
+    /// What to do for a read of `bytes` bytes in a stretch that was no [`hit`](Cached::hit).
+    pub(super) fn look_up(self: &Arc<Cached>, stretch: &Stretch, bytes: u64) -> Lookup {
         if let Some(place) = self.place(stretch) {
-            let is_later = place.is_sure && place.segment >= self.near;
+            let is_later = place.is_sure && place.segment >= self.near && self.is_trusted(bytes);
             return if is_later { Lookup::Near(place) } else { Lookup::Check(place) };
         }
         let is_wanted = self.is_member(stretch.number) && !self.is_full.load(Ordering::Relaxed);
-        if !is_wanted || !is_whole && self.buffers.are_all_lent() {
+        let is_whole = bytes == stretch.span.len;
+        if !is_wanted || self.segments.is_silent() || !is_whole && self.buffers.are_all_lent() {
             return Lookup::Far;
         }
         // Another process may have it by now, or the next one: no read waits for the folder's answer.

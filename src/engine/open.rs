@@ -231,19 +231,26 @@ fn open_far(config: &Config, dataset: &Arc<dyn Dataset>, stats: &Arc<Stats>, pat
         let reader = Remote::new(Arc::clone(dataset), Arc::clone(&files), cached);
         by_threads(reader, (FAR_THREADS, FAR_THREADS_MAX), false, (config, stats), route)
     };
-    let Some(cached) = cached.map(Arc::new) else {
-        let (engine, route, width) = threads(route, None)?;
-        return Ok(Opened { engine: Box::new(engine), route, width });
+    let cached = cached.map(Arc::new);
+    let mut near = None;
+    if let Some(cached) = &cached {
+        route.border = cached.border();
+        route.read_bytes = (route.read_bytes.min(cached.border() as usize) / ALIGNMENT * ALIGNMENT).max(ALIGNMENT);
+        // Its reads own the memory of samples, which a store could not fill while one of them hangs.
+        if !cached.segments().may_hang() {
+            let opened = open_near(config, cached, stats, patience)?;
+            (route.direct_io, route.alignment) = (opened.route.direct_io, opened.route.alignment);
+            route.fallbacks.extend_from_slice(&opened.route.fallbacks);
+            near = Some(opened);
+        }
+        route.locality.push(cached.words(near.as_ref().map(|near| &near.route)).into());
+    }
+    let (far, route, width) = threads(route, cached.clone())?;
+    let engine: Box<dyn Engine> = match (near, cached) {
+        (Some(near), Some(cached)) => Box::new(Beside::new(near.engine, far, cached, Arc::clone(dataset))),
+        _ => Box::new(far),
     };
-    let near = open_near(config, &cached, stats, patience)?;
-    route.border = cached.border();
-    route.read_bytes = (route.read_bytes.min(cached.border() as usize) / ALIGNMENT * ALIGNMENT).max(ALIGNMENT);
-    (route.direct_io, route.alignment) = (near.route.direct_io, near.route.alignment);
-    route.locality.push(cached.words(&near.route).into());
-    route.fallbacks.extend(near.route.fallbacks);
-    let (far, route, width) = threads(route, Some(Arc::clone(&cached)))?;
-    let engine = Beside::new(near.engine, far, cached, Arc::clone(dataset));
-    Ok(Opened { engine: Box::new(engine), route, width })
+    Ok(Opened { engine, route, width })
 }
 
 /// Opens a cache, whose folder may never answer.
@@ -255,9 +262,8 @@ fn open_cache(
 ) -> Result<std::result::Result<Cached, Fallback>> {
     let whole = patience.whole();
     let (asked, dataset, stats) = (cache.clone(), Arc::clone(dataset), Arc::clone(stats));
-    // A quarter of the timeout, and 10 s at most.
-    let of_write = 2 * patience.bound();
-    let opened = whole.ask_one(move || Cached::open(&asked, &dataset, &stats, of_write));
+    let of_cache = patience.of_cache();
+    let opened = whole.ask_one(move || Cached::open(&asked, &dataset, &stats, of_cache));
     opened.unwrap_or_else(|| Err(whole.over(cache.folder())))
 }
 

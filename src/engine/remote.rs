@@ -5,6 +5,7 @@ use super::cached::{Cached, Lookup};
 use super::files::Files;
 use super::pread::Pread;
 use super::threads::Reader;
+use crate::config::Fallback;
 use crate::dataset::{Dataset, FarFile, FileId, FileTable};
 use crate::{Error, ErrorKind};
 use std::collections::HashMap;
@@ -115,27 +116,29 @@ impl Remote {
             return self.read_far(Wanted { far, file, offset, into }, interrupt);
         };
         let (from, bytes) = ((offset - stretch.span.offset) as usize, stretch.span.len);
-        let is_whole = into.len() as u64 == bytes;
-        let mut found = cached.look_up(&stretch, is_whole);
+        let mut found = cached.look_up(&stretch, into.len() as u64);
         if let Lookup::Check(place) = found {
             let is_good = cached.buffers.with(bytes, |whole| {
-                let is_good = cached.read(place, 0, whole).is_ok() && place.is_of(whole);
+                cached.read(place, 0, whole)?;
                 into.copy_from_slice(&whole[from..from + into.len()]);
-                is_good
+                Ok::<bool, io::Error>(place.is_of(whole))
             });
-            if is_good {
-                cached.trust(&stretch);
-                return Ok(cached.count(into.len()));
+            match is_good {
+                Ok(true) => {
+                    cached.trust(&stretch);
+                    return Ok(cached.count(into.len()));
+                }
+                Ok(false) => cached.lose(&stretch),
+                Err(error) => cached.give_up(&stretch, Some(&error)),
             }
-            cached.lose(&stretch);
-            found = cached.look_up(&stretch, is_whole);
+            found = cached.look_up(&stretch, into.len() as u64);
         }
         match found {
             Lookup::Near(place) => match cached.read(place, from as u64, into) {
                 Ok(()) => return Ok(cached.count(into.len())),
                 Err(error) => cached.give_up(&stretch, Some(&error)),
             },
-            Lookup::Fetch(claim) if is_whole => {
+            Lookup::Fetch(claim) if into.len() as u64 == bytes => {
                 let read = self.read_far(Wanted { far, file, offset, into: &mut *into }, interrupt)?;
                 if read == into.len() {
                     claim.keep(|| cached.buffers.copy(into));
@@ -197,6 +200,10 @@ impl Reader for Remote {
         };
         self.in_progress().remove(&read.tag);
         result
+    }
+
+    fn said(&self) -> Option<Fallback> {
+        self.cached.as_ref().and_then(|cached| cached.said.next())
     }
 
     fn interrupt(&self, tag: u64) {

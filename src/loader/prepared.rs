@@ -74,8 +74,11 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     let prepared = match &cache.folder {
         None => Prepared::in_memory(members, cache.bytes, fields),
         Some(folder) => {
-            let origin = origin(dataset, maps, config.orient, &Patience::of(config).whole());
-            Prepared::on_disk((folder, origin), members, cache.bytes, fields)?
+            let (patience, whole) = (Patience::of(config), Patience::of(config).whole());
+            let origin = origin(dataset, maps, config.orient, &whole);
+            let (asked, bytes, of_cache) = (folder.clone(), cache.bytes, patience.of_cache());
+            let open = move || Prepared::on_disk((&asked, origin.clone(), of_cache), members, bytes, fields);
+            whole.ask_one(open).unwrap_or_else(|| Err(whole.over(folder)))?
         }
     };
     notes.locality.push(words(cache, share, all).into());

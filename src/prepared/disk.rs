@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use uringload_images::Image;
 
@@ -45,7 +45,7 @@ pub(crate) struct Origin {
 /// A folder of prepared samples.
 #[derive(Debug)]
 pub(super) struct Folder {
-    segments: Segments,
+    segments: Arc<Segments>,
     origin: Origin,
     known: RwLock<Known>,
     /// When others' samples were looked for.
@@ -79,12 +79,13 @@ pub(super) struct Lost {
 }
 
 impl Folder {
-    /// Opens the samples of `origin` below `folder`, which is created if necessary and may take `bytes` bytes.
+    /// Opens the samples of `origin` below `folder`, which is created if necessary and may take `bytes` bytes. Later
+    /// calls on it take `patience` at most, where its file system asks a server.
     ///
     /// # Errors
     /// Those of [`Segments::open`]; the system's error if what is there cannot be read.
-    pub(super) fn open(folder: &Path, origin: Origin, bytes: u64) -> Result<Folder> {
-        let segments = Segments::open(folder, IMAGES, bytes)?;
+    pub(super) fn open((folder, patience): (&Path, Duration), origin: Origin, bytes: u64) -> Result<Folder> {
+        let segments = Arc::new(Segments::open(folder, IMAGES, bytes)?.asked_within(patience));
         segments.name_root(origin.root, &origin.shown).map_err(|error| {
             let error = Error::io("cannot write to the folder for decoded images", error);
             error.with_path(segments.folder()).with_remedy("name a folder that this user may write to")
@@ -155,7 +156,7 @@ impl Folder {
     ///
     /// # Errors
     /// The system's error. Then nothing of the sample is left.
-    pub(super) fn write(&self, id: SampleId, entry: &Entry) -> Result<Kept> {
+    pub(super) fn write(self: &Arc<Folder>, id: SampleId, entry: &Entry) -> Result<Kept> {
         self.look_again()?;
         if self.has(id) {
             return Ok(Kept::There);
@@ -166,20 +167,26 @@ impl Folder {
         if bytes > self.segments.entry_bytes_max() {
             return Ok(Kept::TooLong);
         }
-        let place = self
-            .segments
-            .put(self.key(id), &pieces)
-            .map_err(|error| Error::io("cannot write a decoded image", error).with_path(self.path()))?;
+        let put = if self.segments.may_hang() {
+            let (segments, key, whole) = (Arc::clone(&self.segments), self.key(id), pieces.concat());
+            self.segments.ask(move || segments.put(key, &[&whole])).unwrap_or_else(Err)
+        } else {
+            self.segments.put(self.key(id), &pieces)
+        };
+        let place = put.map_err(|error| Error::io("cannot write a decoded image", error).with_path(self.path()))?;
         let Some(place) = place else { return Ok(Kept::NoRoom) };
         self.known_mut().add(id.0, place);
         Ok(Kept::There)
     }
 
     /// Learns of samples that other processes have kept, if that is some time ago and no other thread does it.
-    fn look_again(&self) -> Result<()> {
+    fn look_again(self: &Arc<Folder>) -> Result<()> {
         let Ok(mut looked) = self.looked.try_lock() else { return Ok(()) };
         if looked.elapsed() >= NEWS_AFTER {
-            self.look()?;
+            let folder = Arc::clone(self);
+            self.segments.ask(move || folder.look()).map_err(|error| {
+                Error::io("cannot look for decoded images of others", error).with_path(self.path())
+            })??;
             *looked = Instant::now();
         }
         Ok(())

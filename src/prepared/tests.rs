@@ -11,6 +11,8 @@ const ORIGIN: u64 = 77;
 /// Room for everything.
 const ROOM: u64 = 1 << 20;
 
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn entry(id: u8) -> Entry {
     let image = Image::new(5, 7, 3, vec![id; 5 * 7 * 3]).expect("an image");
     vec![PreparedValue::Number(-3), PreparedValue::Image(image), PreparedValue::Bytes(b"a class".to_vec())]
@@ -28,7 +30,7 @@ fn origin(stamp: u64) -> Origin {
 }
 
 fn on_disk(folder: &Path, stamp: u64) -> Prepared {
-    Prepared::on_disk((folder, origin(stamp)), all(), ROOM, 3).expect("a cache")
+    Prepared::on_disk((folder, origin(stamp), PATIENCE), all(), ROOM, 3).expect("a cache")
 }
 
 /// Where samples of a folder are.
@@ -91,7 +93,7 @@ fn no_more_than_the_room_is_taken() {
 fn ranks_share_a_folder_and_its_budget() {
     let folder = tempfile::tempdir().expect("a folder");
     let room = 200 << 10;
-    let rank = || Prepared::on_disk((folder.path(), origin(ORIGIN)), all(), room, 3).expect("a cache");
+    let rank = || Prepared::on_disk((folder.path(), origin(ORIGIN), PATIENCE), all(), room, 3).expect("a cache");
     let ranks = [rank(), rank()];
     (0..100).for_each(|id| ranks[id as usize % 2].keep(SampleId(id.into()), entry(id)));
     let kept = rank();
@@ -101,7 +103,7 @@ fn ranks_share_a_folder_and_its_budget() {
     assert!(ranks.iter().all(|rank| rank.fill(SampleId(200), 100, std::iter::empty()).is_none()), "both are full");
     assert!(ranks.iter().all(|rank| rank.said().next().is_none()), "that is where the budget ends");
     // A third one has another chain, and is told why there is no room.
-    let other = Prepared::on_disk((folder.path(), origin(78)), all(), room, 3).expect("a cache");
+    let other = Prepared::on_disk((folder.path(), origin(78), PATIENCE), all(), room, 3).expect("a cache");
     other.keep(SampleId(4), entry(4));
     let said: Vec<_> = other.said().collect();
     assert!(said.len() == 1 && said[0].to_string().contains("other datasets or transforms"), "{said:?}");

@@ -27,8 +27,8 @@ fn bytes_of(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-fn open(folder: &Path, bytes: u64) -> Segments {
-    Segments::open(folder, RAW, bytes).expect("segments")
+fn open(folder: &Path, bytes: u64) -> Arc<Segments> {
+    Arc::new(Segments::open(folder, RAW, bytes).expect("segments"))
 }
 
 fn news(segments: &Segments) -> HashMap<Key, Place> {
@@ -38,7 +38,7 @@ fn news(segments: &Segments) -> HashMap<Key, Place> {
     found
 }
 
-fn whole(segments: &Segments, place: Place) -> Vec<u8> {
+fn whole(segments: &Arc<Segments>, place: Place) -> Vec<u8> {
     let mut bytes = vec![0; place.bytes as usize];
     segments.read(place, 0, &mut bytes).expect("an entry");
     bytes
@@ -223,12 +223,12 @@ fn half_a_record_is_looked_at_again() {
 fn what_another_boot_wrote_is_not_sure() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut segments = open(folder.path(), MIB);
-    segments.boot = 5;
+    Arc::get_mut(&mut segments).expect("the only one").boot = 5;
     let place = put(&segments, 1, 100).expect("there is room");
     assert!(place.is_sure);
     let found = news(&open(folder.path(), MIB))[&key(1)];
     assert_eq!(found, Place { is_sure: false, ..place });
-    segments.boot = 0;
+    Arc::get_mut(&mut segments).expect("the only one").boot = 0;
     assert!(!put(&segments, 2, 100).expect("there is room").is_sure, "the system does not tell its boot");
 }
 

@@ -1,5 +1,6 @@
 //! A filesystem in memory that can be written to, by FUSE: it has neither `O_DIRECT` nor `fallocate(2)`, as some on
-//! networks, and its writes may fail or never end. Root only, as [`faulty`](super::faulty).
+//! networks. Its writes may fail, and writes, reads and listings may never end. Root only, as
+//! [`faulty`](super::faulty).
 
 use super::faulty::Gate;
 use fuser::{
@@ -24,11 +25,18 @@ pub enum Writes {
     Hang,
 }
 
+/// Calls that do not end before the filesystem is dropped.
+#[derive(Default)]
+struct Silent {
+    lists: AtomicBool,
+    reads: AtomicBool,
+}
+
 /// The mounted filesystem. Drop unmounts it.
 pub struct Writable {
     session: Option<BackgroundSession>,
     writes: Arc<Mutex<(u64, Writes)>>,
-    lists: Arc<AtomicBool>,
+    silent: Arc<Silent>,
     gate: Arc<Gate>,
     at: TempDir,
 }
@@ -45,17 +53,17 @@ impl Writable {
         let at = TempDir::new().map_err(|error| error.to_string())?;
         let (writes, gate) = (Arc::new(Mutex::new((0, Writes::Good))), Arc::new(Gate::default()));
         let root = Node { name: OsString::new(), parent: 0, is_folder: true, mode: 0o700, bytes: Vec::new() };
-        let lists = Arc::new(AtomicBool::new(true));
+        let silent = Arc::new(Silent::default());
         let disk = Disk {
             nodes: Mutex::new(vec![root]),
             writes: Arc::clone(&writes),
-            lists: Arc::clone(&lists),
+            silent: Arc::clone(&silent),
             gate: Arc::clone(&gate),
         };
         let mut config = fuser::Config::default();
         config.mount_options = vec![MountOption::FSName("writable".into())];
         let session = fuser::spawn_mount(disk, at.path(), &config).map_err(|error| format!("FUSE: {error}"))?;
-        Ok(Writable { session: Some(session), writes, lists, gate, at })
+        Ok(Writable { session: Some(session), writes, silent, gate, at })
     }
 
     /// The next `good` writes end well, and all after them so.
@@ -65,7 +73,12 @@ impl Writable {
 
     /// From now on no listing of a folder ends before the filesystem is dropped.
     pub fn hang_lists(&self) {
-        self.lists.store(false, Ordering::SeqCst);
+        self.silent.lists.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no read does.
+    pub fn hang_reads(&self) {
+        self.silent.reads.store(true, Ordering::SeqCst);
     }
 
     /// The filesystem's root.
@@ -97,7 +110,7 @@ struct Disk {
     nodes: Mutex<Vec<Node>>,
     /// Writes that end well, and how those after them end.
     writes: Arc<Mutex<(u64, Writes)>>,
-    lists: Arc<AtomicBool>,
+    silent: Arc<Silent>,
     gate: Arc<Gate>,
 }
 
@@ -126,6 +139,15 @@ impl Disk {
             }
             None => reply.error(Errno::ENOENT),
         }
+    }
+
+    /// Calls `end` when the filesystem is dropped. Its one thread goes on.
+    fn hang(&self, end: impl FnOnce() + Send + 'static) {
+        let gate = Arc::clone(&self.gate);
+        drop(std::thread::spawn(move || {
+            gate.pass();
+            end();
+        }));
     }
 
     /// How the next write ends.
@@ -268,6 +290,9 @@ impl Filesystem for Disk {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        if self.silent.reads.load(Ordering::SeqCst) {
+            return self.hang(|| reply.error(Errno::EIO));
+        }
         let nodes = self.nodes();
         let bytes = &nodes[u64::from(inode) as usize - 1].bytes;
         let start = (offset as usize).min(bytes.len());
@@ -288,15 +313,7 @@ impl Filesystem for Disk {
     ) {
         match self.next_write() {
             Writes::Fail(errno) => return reply.error(Errno::from_i32(errno)),
-            Writes::Hang => {
-                let gate = Arc::clone(&self.gate);
-                // The filesystem's one thread goes on.
-                drop(std::thread::spawn(move || {
-                    gate.pass();
-                    reply.error(Errno::EIO);
-                }));
-                return;
-            }
+            Writes::Hang => return self.hang(|| reply.error(Errno::EIO)),
             Writes::Good => {}
         }
         let mut nodes = self.nodes();
@@ -308,13 +325,8 @@ impl Filesystem for Disk {
     }
 
     fn readdir(&self, _request: &Request, inode: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        if !self.lists.load(Ordering::SeqCst) {
-            let gate = Arc::clone(&self.gate);
-            drop(std::thread::spawn(move || {
-                gate.pass();
-                reply.error(Errno::EIO);
-            }));
-            return;
+        if self.silent.lists.load(Ordering::SeqCst) {
+            return self.hang(|| reply.error(Errno::EIO));
         }
         for (at, node) in self.nodes().iter().enumerate().skip(offset as usize) {
             let kind = if node.is_folder { FileType::Directory } else { FileType::RegularFile };

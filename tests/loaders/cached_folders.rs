@@ -164,6 +164,27 @@ fn a_folder_that_does_not_answer() {
     });
 }
 
+/// What it has is asked of the store: no sample is lost, and none waits for long, also without a timeout of reads.
+#[test]
+fn a_folder_whose_reads_never_end() {
+    within(BOUND, || {
+        for (timeout, patience) in [(Some(Duration::from_secs(2)), "500ms"), (None, "10s")] {
+            let Ok(disk) = Writable::mount().map_err(skip) else { return };
+            let (_, dataset) = mixed(20);
+            assert_told(&read(&dataset, (disk.path(), 64 * MIB), 2).0, &["cannot reserve room"]);
+            let kept = builder(&dataset).epochs(3).cache_disk(DiskCache::new(disk.path(), 64 * MIB));
+            let mut loader = timeout.into_iter().fold(kept, |kept, timeout| kept.timeout(timeout)).build().unwrap();
+            let first = loader.next().unwrap().unwrap().ids.len();
+            disk.hang_reads();
+            let (ids, errors) = drain(&*dataset, &mut loader);
+            assert!(errors.is_empty(), "{errors:?}");
+            assert_eq!((first + ids.len()) as u64, 3 * dataset.len());
+            assert_told(&told(&loader), &[&format!("cannot be read (it did not answer within {patience})")]);
+            assert!(loader.stats().snapshot().count.bytes_cached > 0, "what came before the end");
+        }
+    });
+}
+
 #[test]
 fn removed_while_it_is_filled() {
     within(BOUND, || {

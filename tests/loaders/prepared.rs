@@ -1,7 +1,8 @@
 //! Decoded images that are kept from epoch to epoch: the same tensors in the same order, with as many hits as fit.
 
 use crate::common::archive::Archive;
-use crate::common::{child, within};
+use crate::common::writable::{Writable, Writes};
+use crate::common::{child, skip, within};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -65,15 +66,17 @@ fn see(seen: &mut Seen, batch: &Batch) {
 }
 
 fn all(builder: Builder) -> (Seen, Counts, String, Vec<String>) {
-    within(BOUND, || {
-        let (mut loader, mut seen) = (builder.build().expect("a loader"), Seen::new());
-        for batch in &mut loader {
-            see(&mut seen, &batch.expect("a batch"));
-        }
-        let route = loader.route();
-        let told = route.fallbacks.iter().filter(|step| step.cause == Cause::Cache).map(ToString::to_string).collect();
-        (seen, loader.stats().snapshot().count, loader.state().to_json(), told)
-    })
+    within(BOUND, || all_of(&mut builder.build().expect("a loader")))
+}
+
+fn all_of(loader: &mut Loader) -> (Seen, Counts, String, Vec<String>) {
+    let mut seen = Seen::new();
+    for batch in &mut *loader {
+        see(&mut seen, &batch.expect("a batch"));
+    }
+    let route = loader.route();
+    let told = route.fallbacks.iter().filter(|step| step.cause == Cause::Cache).map(ToString::to_string).collect();
+    (seen, loader.stats().snapshot().count, loader.state().to_json(), told)
 }
 
 fn places(folder: &TempDir) -> [ImageCache; 2] {
@@ -350,4 +353,31 @@ fn a_shard_that_was_replaced_is_decoded_anew() {
     assert_eq!((count.cache_hits, count.cache_misses), (0, 60));
     assert!(before.iter().all(|(key, (pixels, label))| after[key].0 != *pixels && after[key].1 != *label));
     assert!(after == all(builder(&now, FIXED).epochs(1)).0);
+}
+
+/// Calls on the folder's file system that never end hold nothing up for long: the images are decoded again.
+#[test]
+fn a_folder_that_stops_answering() {
+    let (_root, dataset) = archive(60, |n| (20 + n % 17, 20 + n % 13));
+    let plain = all(builder(&dataset, RANDOM).epochs(3)).0;
+    within(BOUND, move || {
+        for (stop, filled, wanted) in [
+            (Writable::hang_reads as fn(&Writable), 1, "these images decoded again"),
+            (|disk| disk.after(8, Writes::Hang), 0, "no more images kept"),
+        ] {
+            let Ok(disk) = Writable::mount().map_err(skip) else { return };
+            let kept = builder(&dataset, RANDOM).timeout(Duration::from_secs(2));
+            let kept = kept.cache_images(ImageCache::disk(disk.path(), 1 << 30));
+            (0..filled).for_each(|_| drop(all(kept.clone().epochs(1))));
+            let mut loader = kept.clone().epochs(3).build().expect("a loader");
+            stop(&disk);
+            let (seen, .., told) = all_of(&mut loader);
+            assert!(seen == plain, "{wanted}");
+            let is_told = |step: &&String| step.contains(wanted) && step.contains("did not answer within 500ms");
+            assert_eq!(told.iter().filter(is_told).count(), 1, "{told:?}");
+            disk.hang_lists();
+            let error = kept.build().expect_err("no answer");
+            assert!(error.kind() == ErrorKind::Timeout && error.path() == Some(disk.path()), "{error}");
+        }
+    });
 }
