@@ -1,11 +1,13 @@
 //! What a store of objects can do: read a range of an object into memory that the caller has, and list objects. A
 //! client of S3 is one, and so is a map in memory.
 
+mod again;
 mod failure;
 mod interrupt;
 mod uploads;
 mod version;
 
+pub use again::again;
 pub use failure::{Class, Failure};
 pub use interrupt::Interrupt;
 pub use uploads::Uploads;

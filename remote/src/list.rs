@@ -8,12 +8,9 @@ use crate::middle::Looks;
 use crate::store::Store;
 use crate::url::{Scheme, encode_query};
 use std::ops::ControlFlow;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uringload_core::Cause;
-use uringload_core::store::Interrupt;
-use uringload_core::store::{Class, Failure};
-use uringload_core::store::{ListOptions, Listed, Object, Page};
+use uringload_core::store::{Class, Failure, Interrupt, ListOptions, Listed, Object, Page, again};
 
 /// Longest page, in bytes: 1000 keys of 1 KiB, each letter encoded, are 3 MiB; Azure gives 5000.
 const PAGE_BYTES_MAX: usize = 32 << 20;
@@ -24,12 +21,6 @@ const NOTED_EVERY: usize = 8;
 /// How long a page is asked for that a server throttles, or that does not come: nothing above asks for one again.
 const THROTTLED_FOR: Duration = Duration::from_secs(120);
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
-/// The pause after the first failed attempt; the next are twice as long each.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause, whatever the server asks for.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How soon a pause sees that the listing was cancelled.
-const PAUSE_STEP: Duration = Duration::from_millis(50);
 
 impl Store {
     /// Lists the objects whose keys begin with `prefix`, and gives each page to `take` until that breaks. A page that
@@ -140,8 +131,13 @@ impl Store {
 
     /// Asks for a page until it comes; also whether a server asked for fewer requests meanwhile.
     fn page(&self, query: &str, interrupt: &Interrupt) -> Result<(RawPage, bool), Failure> {
-        let (mut pause, begun, mut is_throttled) = (FIRST_PAUSE, Instant::now(), false);
-        loop {
+        let mut is_throttled = false;
+        let limit = |class| match class {
+            Class::Throttled => Some(THROTTLED_FOR),
+            Class::Storage | Class::Foreign => Some(UNREACHED_FOR),
+            _ => None,
+        };
+        let ask = || {
             let mut page = None;
             self.endpoint.note_list();
             let asked = self.ask(None, query, None, false, interrupt, &mut |answer| {
@@ -150,27 +146,16 @@ impl Store {
                 Ok(())
             });
             let failure = match (asked, page) {
-                (Ok(None), Some(page)) => return Ok((page, is_throttled)),
+                (Ok(None), Some(page)) => return Ok(page),
                 (Ok(refusal), _) => refusal.map_or_else(|| corrupt("is empty"), |refusal| refusal.failure),
                 (Err(failure), _) => failure,
             };
             interrupt.watch(None)?;
             is_throttled |= failure.class() == Class::Throttled;
-            let limit = match failure.class() {
-                Class::Throttled => THROTTLED_FOR,
-                Class::Storage | Class::Foreign => UNREACHED_FOR,
-                _ => return Err(failure),
-            };
-            let until = Instant::now() + failure.after().unwrap_or_default().max(pause).min(PAUSE_MAX);
-            if until.duration_since(begun) > limit {
-                return Err(failure);
-            }
-            while Instant::now() < until {
-                interrupt.check()?;
-                thread::sleep(PAUSE_STEP.min(until.saturating_duration_since(Instant::now())));
-            }
-            pause *= 2;
-        }
+            Err(failure)
+        };
+        let page = again(limit, || interrupt.check(), ask)?;
+        Ok((page, is_throttled))
     }
 }
 

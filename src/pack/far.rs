@@ -4,7 +4,7 @@
 use super::PackOptions;
 use crate::dataset::Options;
 use crate::dataset::inspect::store_at;
-use crate::store::{Class, Failure, Interrupt, ListOptions, Store, Uploads};
+use crate::store::{Class, Failure, Interrupt, ListOptions, Store, Uploads, again};
 use crate::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::fmt;
@@ -14,7 +14,6 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes of a part, if no longer ones are needed: the least that is sent in no more requests than it is worth.
@@ -24,10 +23,6 @@ const PARTS_MAX: u64 = 10_000;
 /// How long a request is tried again that a store throttles, and one that does not come through.
 const THROTTLED_FOR: Duration = Duration::from_secs(120);
 const UNREACHED_FOR: Duration = Duration::from_secs(30);
-/// The pauses between: the first, and the longest, whatever the store asks for.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-const PAUSE_STEP: Duration = Duration::from_millis(50);
 /// How long a process that ends tries to give up what it has begun.
 const GIVE_UP_FOR: Duration = Duration::from_secs(5);
 
@@ -255,31 +250,15 @@ impl Far {
     fn again<T>(
         &self,
         is_ended: &dyn Fn() -> bool,
-        mut ask: impl FnMut() -> std::result::Result<T, Failure>,
+        ask: impl FnMut() -> std::result::Result<T, Failure>,
     ) -> std::result::Result<T, Failure> {
-        let (start, mut pause) = (Instant::now(), FIRST_PAUSE);
-        loop {
-            if is_ended() {
-                return Err(Failure::new(Class::Interrupted, "the pack was stopped"));
-            }
-            let failure = match ask() {
-                Ok(answer) => return Ok(answer),
-                Err(failure) => failure,
-            };
-            let limit = match failure.class() {
-                Class::Throttled => THROTTLED_FOR,
-                Class::Storage | Class::Foreign => UNREACHED_FOR,
-                _ => return Err(failure),
-            };
-            let until = Instant::now() + failure.after().unwrap_or_default().max(pause).min(PAUSE_MAX);
-            if until.duration_since(start) > limit {
-                return Err(failure);
-            }
-            while Instant::now() < until && !is_ended() {
-                thread::sleep(PAUSE_STEP.min(until.saturating_duration_since(Instant::now())));
-            }
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
+        let limit = |class| match class {
+            Class::Throttled => Some(THROTTLED_FOR),
+            Class::Storage | Class::Foreign => Some(UNREACHED_FOR),
+            _ => None,
+        };
+        let stopped = || Failure::new(Class::Interrupted, "the pack was stopped");
+        again(limit, || if is_ended() { Err(stopped()) } else { Ok(()) }, ask)
     }
 
     fn uploads(&self) -> std::result::Result<&dyn Uploads, Failure> {
