@@ -394,7 +394,8 @@ impl Look {
             Vote::Bytes => return Err(bytes_show_nothing(count, &path())),
             Vote::Unread(at) => {
                 let known = &UNREAD[usize::from(at)];
-                let what = format!("{} of these files are {}, which is known and not read", count, known.name);
+                let are = if count == 1 { "file is" } else { "files are" };
+                let what = format!("{count} {are} {}, which is known and not read", known.name);
                 return Err(Error::new(ErrorKind::InvalidArgument, what).with_path(path()).with_remedy(format!(
                     "{}, or name the format: folder takes every file as a sample",
                     known.remedy
