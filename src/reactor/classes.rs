@@ -63,6 +63,11 @@ impl Class {
         matches!(self, Class::Throttled | Class::Expired)
     }
 
+    /// Whether how long this one read has failed so decides about it, and not how long its root gives nothing.
+    pub(super) fn is_of_one_read(self) -> bool {
+        matches!(self, Class::Machine | Class::Name)
+    }
+
     /// Whether a read was cancelled before it began, no matter who cancelled it.
     pub(super) fn is_taken_back(error: &io::Error) -> bool {
         error.raw_os_error() == Some(ECANCELED)

@@ -16,7 +16,7 @@ use crate::stats::Outage;
 use crate::{Error, ErrorKind, Result};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -55,8 +55,8 @@ pub(super) struct Outages {
     timeout: Option<Duration>,
     /// By root.
     roots: Vec<Root>,
-    /// By the read's tag.
-    troubles: HashMap<u64, Trouble>,
+    /// By the read's tag, in order: each process draws the same probes.
+    troubles: BTreeMap<u64, Trouble>,
     random: SplitMix64,
     /// How long the kernel has taken no read at all, and its answer.
     denied: Option<(Duration, String)>,
@@ -87,6 +87,8 @@ struct Trouble {
     counts_until: Option<Instant>,
     /// Its first failure.
     since: Instant,
+    /// The first of its last failures, if all of them since are the machine's or the name's.
+    unable_since: Instant,
     /// Its last failure.
     failed: Instant,
     retries: u32,
@@ -104,12 +106,31 @@ enum Probe {
     Failed,
 }
 
+impl Trouble {
+    /// A read that fails for the first time.
+    fn new((class, root): (Class, usize), now: Instant, error: Error) -> Trouble {
+        Trouble {
+            class,
+            root,
+            waits: None,
+            counts_until: None,
+            since: now,
+            unable_since: now,
+            failed: now,
+            retries: 0,
+            alone: 0,
+            probe: Probe::No,
+            error,
+        }
+    }
+}
+
 impl Outages {
     pub(super) fn new(timeout: Option<Duration>, roots: usize, seed: u64) -> Outages {
         Outages {
             timeout,
             roots: vec![Root::default(); roots],
-            troubles: HashMap::new(),
+            troubles: BTreeMap::new(),
             random: SplitMix64::seed_from_u64(seed),
             denied: None,
             is_told: false,
@@ -231,8 +252,6 @@ impl Outages {
             }
             due.push(read);
         }
-        // The order of the map differs in each process.
-        due.sort_unstable_by_key(|read| read.tag);
         due
     }
 
@@ -243,7 +262,7 @@ impl Outages {
         }
         let since = |trouble: &&Trouble| match trouble.class {
             Class::Storage | Class::Throttled | Class::Expired => self.roots[trouble.root].down_since,
-            Class::Machine | Class::Name => Some(trouble.since),
+            Class::Machine | Class::Name => Some(trouble.unable_since),
             // A second look.
             Class::Interrupted | Class::Device | Class::File => None,
         };
@@ -384,22 +403,16 @@ impl Reactor {
             known.hopeless_since = known.hopeless_since.or(Some(now)).filter(|_| is_hopeless);
         }
         let is_lost = known.hopeless_since.is_some_and(|since| now.saturating_duration_since(since) >= HOPELESS_MAX);
-        let trouble = self.outages.troubles.entry(tag).or_insert_with(|| Trouble {
-            class,
-            root,
-            waits: None,
-            counts_until: None,
-            since: now,
-            failed: now,
-            retries: 0,
-            alone: 0,
-            probe: Probe::No,
-            error: error.clone(),
-        });
+        let new = || Trouble::new((class, root), now, error.clone());
+        let trouble = self.outages.troubles.entry(tag).or_insert_with(new);
         // Open files can be read even if every name is gone, so successful reads prove nothing about a name. Opening
         // other names, as was just done, does.
         let is_alone = class == Class::Storage && trouble.retries > 0 && known.worked > Some(trouble.failed);
         trouble.alone += u32::from(is_alone);
+        // A disk that was away before has nothing to do with the machine's room.
+        if !trouble.class.is_of_one_read() {
+            trouble.unable_since = now;
+        }
         (trouble.class, trouble.failed, trouble.error) = (class, now, error.clone());
         if trouble.alone >= FAILURES_ALONE {
             self.outages.forget(tag);
@@ -407,7 +420,7 @@ impl Reactor {
             return Ok(());
         }
         let since = match class {
-            Class::Machine | Class::Name => trouble.since,
+            _ if class.is_of_one_read() => trouble.unable_since,
             _ => known.down_since.unwrap_or(now),
         };
         let (timeout, lasting) = (self.outages.timeout, now.saturating_duration_since(since));
@@ -459,18 +472,8 @@ impl Reactor {
     /// Repeats a read that would fail for its own sake, after that pause.
     fn look_again(&mut self, read: Read, error: Error, (now, pause): (Instant, Duration)) {
         let (tag, root) = (read.tag, self.planner.dataset().files().root_of(read.file));
-        let trouble = Trouble {
-            class: Class::File,
-            root,
-            waits: Some((now + pause, read)),
-            counts_until: None,
-            since: now,
-            failed: now,
-            retries: 1,
-            alone: 0,
-            probe: Probe::No,
-            error,
-        };
+        let of_file = Trouble::new((Class::File, root), now, error);
+        let trouble = Trouble { waits: Some((now + pause, read)), retries: 1, ..of_file };
         self.outages.troubles.insert(tag, trouble);
         self.stats.count.retries.add(1);
     }

@@ -63,6 +63,19 @@ fn an_outage_that_ends_before_it_is_looked_for_costs_no_sample() {
     assert!(hit > 10, "{hit} of 60 worlds had an outage");
 }
 
+/// A machine without room for a moment, after the storage was away for nearly as long as it may be, ends nothing.
+#[test]
+fn want_of_room_does_not_last_from_the_first_failure_of_the_storage() {
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        world.rules.timeout = None;
+        let lasting = OUTAGE_TIMEOUT - Duration::from_millis(100);
+        let outage = sim::Outage { errno: EIO, after: Duration::ZERO, lasting, is_partial: false };
+        world.faults = Faults { momentary: 128, outage: Some(outage), ..Faults::default() };
+        world.run(&mut Seen::default());
+    }
+}
+
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EAGAIN: i32 = 11;

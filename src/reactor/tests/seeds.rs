@@ -1,9 +1,14 @@
 //! Runs the worlds of the simulator, and reports which seed failed.
 
 /// Runs each seed: `quick` in the quick suite, and as many as `URINGLOAD_SEEDS` says in the slow one. Prints the seed
-/// of a panic, so that the failure can be reproduced. Returns the number of seeds.
+/// of a panic, which `URINGLOAD_SEED` runs alone. Returns the number of seeds.
 pub(in crate::reactor) fn each_seed(quick: u64, mut run: impl FnMut(u64)) -> u64 {
-    let seeds = std::env::var("URINGLOAD_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(quick);
+    let told = |name| std::env::var(name).ok().and_then(|told| told.parse().ok());
+    if let Some(seed) = told("URINGLOAD_SEED") {
+        with_seed(seed, || run(seed));
+        return 1;
+    }
+    let seeds = told("URINGLOAD_SEEDS").unwrap_or(quick);
     (0..seeds).for_each(|seed| with_seed(seed, || run(seed)));
     seeds
 }
