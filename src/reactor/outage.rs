@@ -3,9 +3,10 @@
 //!
 //! A failed read is read again after a pause that grows. It fails for good once other reads of its root, begun after
 //! its failure, have succeeded several times. If there are no other reads, a probe is made: a read at a random place of
-//! the root, into the memory of the waiting read. It avoids files with reads in flight, because one of those may never
-//! end. Where a server asks for fewer requests, or credentials have expired, other reads prove nothing: then time alone
-//! decides. Where every answer says that waiting will hardly help, that time is short.
+//! the root, into the memory of the waiting read. Half of the probes avoid files with reads under way, because one of
+//! those may never end; the other half do not, because all other files may be broken. Where a server asks for fewer
+//! requests, or credentials have expired, other reads prove nothing: then time alone decides. Where every answer says
+//! that waiting will hardly help, that time is short.
 
 use super::classes::{Class, asked_pause, is_hopeless};
 use super::pending::Pending;
@@ -273,13 +274,15 @@ impl Outages {
     }
 }
 
-/// A random place of a root, preferably in a file without reads in flight. `None` if its files seem to be empty.
+/// A random place of a root, every other time rather in a file without reads under way. `None` if its files seem to be
+/// empty.
 fn elsewhere(
     random: &mut SplitMix64,
     root: usize,
     (files, alignment): (&FileTable, u64),
     mut is_busy: impl FnMut(FileId) -> bool,
 ) -> Option<(FileId, u64)> {
+    let avoids = random.next_u64().is_multiple_of(2);
     let of_root = files.files_of(root);
     let draws = (0..FILES_DRAWN).map(|_| {
         let file = FileId(of_root.start + (random.next_u64() % of_root.len().max(1) as u64) as u32);
@@ -287,7 +290,8 @@ fn elsewhere(
     });
     let mut found = draws.filter(|(file, _)| files.size(*file) > 0);
     let first = found.next()?;
-    let (file, draw) = if is_busy(first.0) { found.find(|(file, _)| !is_busy(*file)).unwrap_or(first) } else { first };
+    let other = if avoids && is_busy(first.0) { found.find(|(file, _)| !is_busy(*file)) } else { None };
+    let (file, draw) = other.unwrap_or(first);
     Some((file, draw % files.size(file) / alignment * alignment))
 }
 
@@ -621,5 +625,20 @@ mod tests {
     fn pauses_grow_to_a_bound() {
         let pauses: Vec<u128> = [0, 1, 2, 3, 4, 5, 500].map(|retries| pause(retries).as_millis()).into();
         assert_eq!(pauses, [10, 30, 90, 270, 810, 1000, 1000]);
+    }
+
+    /// One file may hang, and all others may be broken.
+    #[test]
+    fn probes_go_to_files_with_reads_under_way_and_to_others() {
+        let mut files = FileTable::new();
+        files.push_root("/data");
+        for name in ["hangs", "is broken", "is empty"] {
+            files.push(name.as_bytes(), if name == "is empty" { 0 } else { 100_000 }).expect("room");
+        }
+        let mut random = SplitMix64::seed_from_u64(1);
+        let mut probes = || elsewhere(&mut random, 0, (&files, 4096), |file| file == FileId(0)).expect("a place");
+        let found: HashSet<(FileId, u64)> = (0..1000).map(|_| probes()).collect();
+        let places = |of: u32| found.iter().filter(|(file, _)| *file == FileId(of)).count();
+        assert_eq!((places(0), places(1), places(2)), (25, 25, 0));
     }
 }
