@@ -167,10 +167,13 @@ def same(mine: Any, theirs: Any) -> bool:
 
     if isinstance(theirs, torch.Tensor):
         return (isinstance(mine, torch.Tensor) and mine.dtype == theirs.dtype and mine.shape == theirs.shape
+                and torch.equal(mine.isnan(), theirs.isnan())
                 and torch.equal(torch.nan_to_num(mine), torch.nan_to_num(theirs)))
     if isinstance(theirs, np.ndarray):
+        has_nan = theirs.dtype.kind in "fc"
         return (type(mine) is type(theirs) and mine.dtype == theirs.dtype and mine.shape == theirs.shape
-                and all(map(same, mine, theirs) if theirs.dtype == object else [np.array_equal(mine, theirs)]))
+                and all(map(same, mine, theirs) if theirs.dtype == object
+                        else [np.array_equal(mine, theirs, equal_nan=has_nan)]))
     if isinstance(theirs, dict):
         return isinstance(mine, dict) and [*mine] == [*theirs] and all(map(same, mine.values(), theirs.values()))
     if isinstance(theirs, (list, tuple)):
