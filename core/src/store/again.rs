@@ -43,3 +43,46 @@ pub fn again<T>(
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(class: Class) -> Failure {
+        Failure::new(class, "made up")
+    }
+
+    /// Throttled attempts go on for a second, and no other ones.
+    fn limit(class: Class) -> Option<Duration> {
+        (class == Class::Throttled).then_some(Duration::from_secs(1))
+    }
+
+    #[test]
+    fn what_passes_is_asked_again_and_what_lasts_is_not() {
+        for (failures, class, asked) in [(2, Class::Throttled, 3), (1, Class::Missing, 1)] {
+            let mut attempts = 0;
+            let answer = again(
+                limit,
+                || Ok(()),
+                || {
+                    attempts += 1;
+                    if attempts <= failures { Err(failure(class)) } else { Ok(attempts) }
+                },
+            );
+            assert_eq!(attempts, asked);
+            assert_eq!(answer.map_err(|failure| failure.class()), if asked == 3 { Ok(3) } else { Err(class) });
+        }
+    }
+
+    #[test]
+    fn it_ends_in_time() {
+        let begun = Instant::now();
+        let throttled = |after| move || Err::<(), _>(failure(Class::Throttled).with_after(after));
+        let asked = again(limit, || Ok(()), throttled(Some(Duration::from_secs(30))));
+        assert_eq!(asked.expect_err("too long").class(), Class::Throttled);
+        assert!(begun.elapsed() < Duration::from_secs(10), "a pause beyond the limit is not made");
+        again(limit, || Ok(()), throttled(None)).expect_err("it lasts");
+        let watch = || Err(failure(Class::Interrupted));
+        assert_eq!(again(limit, watch, throttled(None)).expect_err("stopped").class(), Class::Interrupted);
+    }
+}
