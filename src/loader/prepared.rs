@@ -74,9 +74,10 @@ pub(super) fn choose(config: &Config, order: &Order, maps: &Maps, notes: &mut No
     let prepared = match &cache.folder {
         None => Prepared::in_memory(members, cache.bytes, fields),
         Some(folder) => {
-            let (patience, whole) = (Patience::of(config), Patience::of(config).whole());
+            let patience = Patience::of(config);
+            let (whole, of_cache) = (patience.whole(), patience.of_cache());
             let origin = origin(dataset, maps, config.orient, &whole);
-            let (asked, bytes, of_cache) = (folder.clone(), cache.bytes, patience.of_cache());
+            let (asked, bytes) = (folder.clone(), cache.bytes);
             let open = move || Prepared::on_disk((&asked, origin.clone(), of_cache), members, bytes, fields);
             whole.ask_one(open).unwrap_or_else(|| Err(whole.over(folder)))?
         }

@@ -423,10 +423,7 @@ impl Reactor {
             self.fail_with(read, error);
             return Ok(());
         }
-        let since = match class {
-            _ if class.is_of_one_read() => trouble.unable_since,
-            _ => known.down_since.unwrap_or(now),
-        };
+        let since = if class.is_of_one_read() { trouble.unable_since } else { known.down_since.unwrap_or(now) };
         let (timeout, lasting) = (self.outages.timeout, now.saturating_duration_since(since));
         if is_lost || timeout.is_some_and(|timeout| lasting >= timeout) {
             let ended = ended_by(class, error.clone(), lost, (files, root), (lasting, is_lost));

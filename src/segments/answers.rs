@@ -1,4 +1,7 @@
 //! Waits for the file system of the folder for a while only, where it asks a server: that may never answer.
+//!
+//! [`Patience`](crate::patience::Patience) asks few questions, and no more once eight are open. Here dozens of reads
+//! are open at a time, and only one that takes too long ends the asking.
 
 use super::Segments;
 use std::io::{self, ErrorKind};
