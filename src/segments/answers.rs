@@ -11,10 +11,6 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use uringload_sys::file;
 
-/// File systems that ask no server: the kernel ends each call, also where a disk is broken.
-const LOCAL: [&str; 11] =
-    ["ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "ramfs", "overlay", "vfat", "exfat"];
-
 /// How long to wait for an answer: for ever, where there is no patience.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
@@ -26,8 +22,7 @@ pub(super) struct Answers {
 impl Segments {
     /// Has [`ask`](Segments::ask) wait for `patience` at most, if the file system asks a server.
     pub(crate) fn asked_within(mut self, patience: Duration) -> Segments {
-        let is_local = file::file_system(self.held.as_fd()).is_ok_and(|name| LOCAL.contains(&&*name));
-        self.answers.patience = (!is_local).then_some(patience);
+        self.answers.patience = (!file::is_local(self.held.as_fd())).then_some(patience);
         self
     }
 

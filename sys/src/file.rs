@@ -275,6 +275,15 @@ pub fn inodes_vary(file: BorrowedFd<'_>) -> bool {
     file_system(file).is_ok_and(|name| matches!(&*name, "fuse" | "cifs" | "smb2" | "9p" | "vfat" | "exfat"))
 }
 
+/// Whether the file system that the file is on asks no server, so that the kernel ends each call, even where a disk is
+/// broken.
+pub fn is_local(file: BorrowedFd<'_>) -> bool {
+    file_system(file).is_ok_and(|name| LOCAL.contains(&&*name))
+}
+
+const LOCAL: [&str; 11] =
+    ["ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", "ramfs", "overlay", "vfat", "exfat"];
+
 /// Magic numbers, from `linux/magic.h` and the file systems' own sources.
 const FILE_SYSTEMS: [(u32, &str); 22] = [
     (0xef53, "ext4"),

@@ -85,6 +85,7 @@ fn proc_has_no_direct_reads_and_a_known_name() {
     assert_eq!(direct.unwrap_err().raw_os_error(), Some(libc::EINVAL));
     let sys = File::open("/sys/kernel").unwrap();
     assert_eq!(file_system(sys.as_fd()).unwrap(), "0x62656572");
+    assert!(!is_local(proc.as_fd()) && !is_local(sys.as_fd()), "what is not known may ask a server");
 }
 
 #[test]
