@@ -63,7 +63,7 @@ pub fn refusal(head: &Head, body: &[u8], as_whom: &str, is_signed: bool) -> Refu
         (407, _) => Failure::new(Class::Refused, "the proxy asks who you are")
             .with_remedy("write user and password into the URL of the proxy"),
         (404 | 410, "NoSuchBucket" | "ContainerNotFound") => {
-            Failure::new(Class::Missing, format!("there is no such bucket ({said})"))
+            Failure::new(Class::NoBucket, format!("there is no such bucket ({said})"))
                 .with_remedy("check its name and the endpoint")
         }
         (404 | 410, _) => Failure::new(Class::Missing, format!("there is no such object ({said})")),
@@ -128,7 +128,7 @@ mod tests {
             (400, "ExpiredToken", Class::Expired),
             (401, "", Class::Expired),
             (404, "NoSuchKey", Class::Missing),
-            (404, "NoSuchBucket", Class::Missing),
+            (404, "NoSuchBucket", Class::NoBucket),
             (403, "InvalidObjectState", Class::Unavailable),
             (409, "BlobArchived", Class::Unavailable),
             (412, "PreconditionFailed", Class::Changed),

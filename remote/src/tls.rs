@@ -6,7 +6,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError as Wrong, ClientConfig, RootCertStore};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process;
@@ -332,16 +332,23 @@ fn told(host: &str, error: io::Error) -> Failure {
 }
 
 fn broken(host: &str, error: rustls::Error) -> Failure {
-    if matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) {
-        let failure = Failure::new(Class::Unavailable, format!("the certificate of {host} is not trusted"));
-        return failure
-            .with_source(error)
-            .with_remedy("give the certificate of its authority as ca_file= (--ca-file), in PEM");
-    }
-    if matches!(error, rustls::Error::InvalidMessage(_)) {
-        let failure = Failure::new(Class::Unavailable, format!("{host} does not speak TLS there"));
-        return failure.with_source(error).with_remedy(NO_TLS);
-    }
-    let failure = Failure::new(Class::Foreign, format!("TLS with {host} failed")).with_source(error);
-    failure.with_remedy("check the endpoint, its port, and which versions of TLS it speaks")
+    let (class, what, remedy) = match &error {
+        rustls::Error::InvalidCertificate(wrong) => {
+            let remedy = match wrong {
+                Wrong::Expired | Wrong::ExpiredContext { .. } => "the server needs a newer one, if this clock is right",
+                Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "check the clocks of this machine and of it",
+                Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                    "name the endpoint as the certificate does"
+                }
+                _ => "give the certificate of its authority as ca_file= (--ca-file), in PEM",
+            };
+            (Class::Untrusted, format!("the certificate of {host} is not trusted"), remedy)
+        }
+        rustls::Error::InvalidMessage(_) => (Class::Untrusted, format!("{host} does not speak TLS there"), NO_TLS),
+        _ => {
+            let remedy = "check the endpoint, its port, and which versions of TLS it speaks";
+            (Class::Foreign, format!("TLS with {host} failed"), remedy)
+        }
+    };
+    Failure::new(class, what).with_source(error).with_remedy(remedy)
 }

@@ -40,6 +40,7 @@ impl Class {
                 store::Class::Expired => Class::Expired,
                 // One object may be refused, or all of them.
                 store::Class::Storage | store::Class::Foreign | store::Class::Refused => Class::Storage,
+                store::Class::Untrusted | store::Class::NoBucket => Class::Storage,
                 store::Class::Interrupted => Class::Interrupted,
                 _ => Class::File,
             };
@@ -79,12 +80,12 @@ pub(super) fn asked_pause(error: &io::Error) -> Duration {
     failure_of(error).and_then(Failure::after).unwrap_or_default()
 }
 
-/// Whether such a read will hardly go well by waiting: what answers is no server of objects, or it has refused all that
-/// was asked for so far.
+/// Whether such a read will hardly go well by waiting: what answers is no server of objects, or it has given nothing so
+/// far.
 pub(super) fn is_hopeless(error: &io::Error, has_read: bool) -> bool {
     failure_of(error).is_some_and(|failure| match failure.class() {
         store::Class::Foreign => true,
-        store::Class::Refused => !has_read,
+        store::Class::Refused | store::Class::Untrusted | store::Class::NoBucket => !has_read,
         _ => false,
     })
 }
@@ -150,12 +151,14 @@ mod tests {
         use store::Class as Of;
         let of = |class| Class::of(&io::Error::other(Failure::new(class, "made up")));
         assert_eq!([Of::Throttled, Of::Expired].map(of), [Class::Throttled, Class::Expired]);
-        assert_eq!([Of::Storage, Of::Foreign, Of::Refused].map(of), [Class::Storage; 3]);
+        let of_all = [Of::Storage, Of::Foreign, Of::Refused, Of::Untrusted, Of::NoBucket];
+        assert_eq!(of_all.map(of), [Class::Storage; 5]);
         assert_eq!(of(Of::Interrupted), Class::Interrupted);
         let hopeless = |class| {
             [true, false].map(|has_read| is_hopeless(&io::Error::other(Failure::new(class, "made up")), has_read))
         };
-        assert_eq!([Of::Foreign, Of::Refused, Of::Storage].map(hopeless), [[true; 2], [false, true], [false; 2]]);
+        assert_eq!([Of::Foreign, Of::Storage].map(hopeless), [[true; 2], [false; 2]]);
+        assert_eq!([Of::Refused, Of::Untrusted, Of::NoBucket].map(hopeless), [[false, true]; 3]);
         assert_eq!([Of::Missing, Of::Changed, Of::Corrupt, Of::Unavailable, Of::Invalid].map(of), [Class::File; 5]);
     }
 }

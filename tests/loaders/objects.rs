@@ -112,9 +112,8 @@ fn a_raw_read_goes_on_where_a_server_puts_it_off() {
 #[test]
 fn a_time_in_which_no_object_is_given_costs_no_sample() {
     within(BOUND, || {
-        for (class, policy) in
-            [Class::Throttled, Class::Expired, Class::Storage, Class::Refused].into_iter().zip(POLICIES)
-        {
+        let all = [Class::Throttled, Class::Expired, Class::Storage, Class::Refused, Class::Untrusted, Class::NoBucket];
+        for (class, policy) in all.into_iter().zip(POLICIES.into_iter().cycle()) {
             let (store, dataset) = far(1);
             store.set(Faults { always: Some(class), ..Faults::default() });
             let begins = Arc::clone(&store);

@@ -9,7 +9,7 @@ use super::common::archive::Archive;
 use super::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -120,6 +120,18 @@ fn begun(command: &mut Command) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_batches(pages.path(), 1);
     child
+}
+
+/// A run that says that it waits for its bucket and why, goes on once that is mended, and has read this digest then.
+fn waits(mut child: Child, why: &str, mend: impl FnOnce(), whole: (u64, u64)) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let said = lines.find(|line| line.contains("waiting for")).expect("the outage is not told");
+    assert!(said.contains("s3://bucket/class") && said.contains(why), "{said}");
+    mend();
+    let rest: Vec<String> = lines.collect();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{rest:?}");
+    assert_eq!(digest(&json(&stdout(&output))), whole, "{rest:?}");
 }
 
 /// Digest of a `bench` in JSON: sum, and number of samples.

@@ -22,15 +22,19 @@ pub enum Class {
     Foreign,
     /// The credentials have expired, and no newer ones are there yet.
     Expired,
-    /// There is no such object or bucket.
+    /// There is no such object.
     Missing,
+    /// There is no such bucket, so that no object of it can be read.
+    NoBucket,
     /// The server knows the object, and does not give it to these credentials.
     Refused,
     /// The object is another one than when it was listed.
     Changed,
     /// The answer contradicts the question or itself.
     Corrupt,
-    /// The server lacks what is needed, such as ranges or trust in its certificate.
+    /// The certificate of the server is not trusted, or it speaks no TLS: no object can be read there.
+    Untrusted,
+    /// The server lacks what is needed, such as ranges.
     Unavailable,
     /// The question cannot be asked as it is.
     Invalid,
@@ -123,10 +127,10 @@ impl Failure {
         let kind = match self.class {
             Class::Throttled | Class::Storage | Class::Foreign => ErrorKind::Io,
             Class::Expired | Class::Refused => ErrorKind::PermissionDenied,
-            Class::Missing => ErrorKind::NotFound,
+            Class::Missing | Class::NoBucket => ErrorKind::NotFound,
             Class::Changed => ErrorKind::Changed,
             Class::Corrupt => ErrorKind::Corrupt,
-            Class::Unavailable => ErrorKind::Unavailable,
+            Class::Untrusted | Class::Unavailable => ErrorKind::Unavailable,
             Class::Invalid => ErrorKind::InvalidArgument,
             Class::Interrupted => ErrorKind::Timeout,
         };

@@ -50,7 +50,7 @@ fn statuses_have_classes() {
         ("403 x", "InvalidAccessKeyId", Class::Refused, ErrorKind::PermissionDenied),
         ("403 x", "InvalidObjectState", Class::Unavailable, ErrorKind::Unavailable),
         ("404 x", "NoSuchKey", Class::Missing, ErrorKind::NotFound),
-        ("404 x", "NoSuchBucket", Class::Missing, ErrorKind::NotFound),
+        ("404 x", "NoSuchBucket", Class::NoBucket, ErrorKind::NotFound),
         ("412 x", "PreconditionFailed", Class::Changed, ErrorKind::Changed),
     ];
     for (status, code, class, kind) in cases {

@@ -60,6 +60,16 @@ fn credentials_that_have_expired_end_a_run_with_its_state() {
 }
 
 #[test]
+fn a_bucket_that_is_away_for_a_while_costs_no_sample() {
+    let far = Far::of_images(120, "");
+    let whole = digest(&bench(&mut far.commands("bench AT/class")[0]));
+    let [bucket, away] = ["bucket", "away"].map(|name| far.root.path().join(name));
+    let child = begun(&mut far.far("bench AT/class --on-error skip"));
+    fs::rename(&bucket, &away).unwrap();
+    waits(child, "there is no such bucket", || fs::rename(&away, &bucket).unwrap(), whole);
+}
+
+#[test]
 fn an_object_that_is_removed_is_an_error_of_its_sample() {
     let far = Far::of_images(120, "");
     let kept = tempfile::tempdir().unwrap();

@@ -2,7 +2,6 @@
 //! back is waited for.
 
 use super::*;
-use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
@@ -125,16 +124,10 @@ fn at_its_port(far: &Far) -> Server {
 fn a_server_that_starts_again_costs_no_sample() {
     let mut far = Far::of_images(120, "");
     let whole = digest(&bench(&mut far.commands("bench AT/class")[0]));
-    let mut child = begun(&mut far.far("bench AT/class --on-error raise"));
+    let child = begun(&mut far.far("bench AT/class --on-error raise"));
     far.server.stop();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let said = lines.find(|line| line.contains("waiting for")).expect("the outage is not told");
-    assert!(said.contains("s3://bucket/class") && said.contains("there is no connection to"), "{said}");
-    let _again = at_its_port(&far);
-    let rest: Vec<String> = lines.collect();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{rest:?}");
-    assert_eq!(digest(&json(&stdout(&output))), whole, "{rest:?}");
+    let mut again = None;
+    waits(child, "there is no connection to", || again = Some(at_its_port(&far)), whole);
 }
 
 #[test]

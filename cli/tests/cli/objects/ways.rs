@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::{io, thread};
 
 /// Images, by a server with a certificate of this kind, and the file of the certificate.
-fn with_tls(kind: &str) -> (Far, tempfile::TempDir, String) {
+fn with_tls(kind: &str, images: usize) -> (Far, tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem").display().to_string();
-    let far = Far::of_images(12, &format!("--tls {kind} --cert-out {file}"));
+    let far = Far::of_images(images, &format!("--tls {kind} --cert-out {file}"));
     (far, folder, file)
 }
 
 #[test]
 fn a_certificate_is_trusted_by_its_file_alone() {
-    let (far, _folder, file) = with_tls("good");
+    let (far, _folder, file) = with_tls("good", 12);
     let near = digest(&bench(&mut far.commands("bench AT/class --shuffle")[0]));
     assert_eq!(digest(&bench(&mut far.far(&format!("bench AT/class --shuffle --ca-file {file}")))), near);
     assert_eq!(digest(&bench(far.far("bench AT/class --shuffle").env("AWS_CA_BUNDLE", &file))), near);
@@ -23,10 +23,64 @@ fn a_certificate_is_trusted_by_its_file_alone() {
     assert!(told.contains("s3://bucket/class: ") && told.contains("the certificate of 127.0.0.1"), "{told}");
     assert!(told.contains("is not trusted: ") && told.contains("--ca-file"), "{told}");
     for kind in ["expired", "other-name"] {
-        let (far, _folder, file) = with_tls(kind);
+        let (far, _folder, file) = with_tls(kind, 12);
         let told = fails(&mut far.far(&format!("inspect AT/class --ca-file {file}")), 1);
         assert!(told.contains("the certificate of 127.0.0.1 is not trusted: "), "{kind}: {told}");
     }
+}
+
+/// Passes connections on to a server, and later ones to another.
+struct Balancer {
+    url: String,
+    /// The server, and both ends of each connection to it.
+    to: Arc<Mutex<(SocketAddr, Vec<TcpStream>)>>,
+}
+
+impl Balancer {
+    fn new(server: &Server) -> Balancer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let to = Arc::new(Mutex::new((address_of(server), Vec::new())));
+        let balancer = Balancer { url, to: Arc::clone(&to) };
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut to = to.lock().unwrap();
+                let behind = TcpStream::connect(to.0).unwrap();
+                for (from, into) in [(&stream, &behind), (&behind, &stream)] {
+                    let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
+                    thread::spawn(move || io::copy(&mut from, &mut into));
+                }
+                to.1.extend([stream, behind]);
+            }
+        });
+        balancer
+    }
+
+    /// Breaks all connections, and passes the next ones on to that server.
+    fn lead_to(&self, server: &Server) {
+        let mut to = self.to.lock().unwrap();
+        to.0 = address_of(server);
+        for stream in to.1.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn address_of(server: &Server) -> SocketAddr {
+    server.url().split("://").nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_certificate_that_is_trusted_no_more_costs_no_sample() {
+    let (far, _folder, file) = with_tls("good", 120);
+    let whole = digest(&bench(&mut far.commands("bench AT/class")[0]));
+    let root = far.root.path().to_str().unwrap();
+    let other = Server::start(Options::parse(["--root", root, "--tls", "good"]).unwrap()).unwrap();
+    let balancer = Balancer::new(&far.server);
+    let run = format!("bench s3://bucket/class --on-error skip --ca-file {file}");
+    let child = begun(&mut signed(&run, &balancer.url));
+    balancer.lead_to(&other);
+    waits(child, "is not trusted", || balancer.lead_to(&far.server), whole);
 }
 
 /// What a proxy does.
@@ -49,7 +103,7 @@ struct Proxy {
 
 impl Proxy {
     fn new(server: &Server, kind: Kind) -> Proxy {
-        let to: SocketAddr = server.url().split("://").nth(1).unwrap().parse().unwrap();
+        let to = address_of(server);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -109,7 +163,7 @@ fn head(stream: &mut TcpStream) -> io::Result<Option<String>> {
 
 #[test]
 fn a_proxy_of_the_environment_is_gone_through() {
-    let (tls, _folder, file) = with_tls("other-name");
+    let (tls, _folder, file) = with_tls("other-name", 12);
     let near = digest(&bench(&mut tls.commands("bench AT/class --shuffle")[0]));
     let proxy = Proxy::new(&tls.server, Kind::Good);
     let arguments = format!("bench s3://bucket/class --shuffle --ca-file {file}");
