@@ -16,6 +16,7 @@ usage: uringload-objects [--root DIR] [--synthetic N:SIZE] [OPTION VALUE]...
   --keys ID:SECRET       check signatures (SigV4); may be given again
   --token-until TOKEN:S  a session token that expires S seconds after the start; may be given again
   --clock SECONDS        how far the server's clock is ahead
+  --region NAME          send requests that are signed for another region to this one (301)
 These can be set while it runs too, by /_fault?NAME=VALUE&...:
   --fault KIND=PERCENT[:ARG],...   answer that share of requests wrongly
   --verbs VERB,...       the requests that may be answered wrongly (GET), as /_stats counts them
@@ -45,6 +46,7 @@ pub struct Options {
     pub(crate) keys: Vec<(String, String)>,
     pub(crate) tokens: Vec<(String, u64)>,
     pub(crate) clock: u64,
+    pub(crate) region: Option<String>,
     pub(crate) tuning: Tuning,
 }
 
@@ -123,6 +125,7 @@ impl Options {
                 self.tokens.push((token.to_owned(), number(name, seconds)?));
             }
             "clock" => self.clock = number(name, value)?,
+            "region" => self.region = Some(value.to_owned()),
             _ => self.tuning.set(name, value)?,
         }
         Ok(())

@@ -39,6 +39,11 @@ pub fn is_signed(request: &Request) -> bool {
     request.header("authorization").is_some() || request.parameter("X-Amz-Signature").is_some()
 }
 
+/// The region that a request is signed for.
+pub fn region(request: &Request) -> Option<&str> {
+    claim(request)?.scope.split('/').nth(1)
+}
+
 /// Checks who signed a request, when, and that it came as it was signed.
 pub fn check(request: &Request, secrets: &Secrets) -> Result<(), Refusal> {
     let denied = |text: &str| (403, "AccessDenied", text.to_owned());
@@ -224,6 +229,7 @@ mod tests {
         assert_eq!(told(&with("authorization", &authorization), 0, &[]), "InvalidAccessKeyId");
         assert_eq!(told(&with("authorization", "Basic eDp5"), 0, &[]), "AuthorizationHeaderMalformed");
         assert_eq!(told(&Request::default(), 0, &[]), "AccessDenied");
+        assert_eq!([example(), Request::default()].each_ref().map(region), [Some("us-east-1"), None]);
     }
 
     #[test]

@@ -255,6 +255,19 @@ fn a_clock_that_is_wrong_is_told_once_with_both_times() {
 }
 
 #[test]
+fn another_region_is_followed_and_told_once() {
+    let far = Far::of_images(12, &format!("--keys {KEY_ID}:{SECRET} --region eu-west-1"));
+    let near = digest(&bench(&mut far.commands("bench AT/class")[0]));
+    let run = |region: &str| {
+        let mut command = far.far("bench AT/class --no-raw --json -");
+        let (out, err) = expect(command.env("AWS_REGION", region), 0);
+        assert_eq!(digest(&json(&out)), near, "{region}: {err}");
+        err.matches("the region eu-west-1 instead of ").count()
+    };
+    assert_eq!(["ap-south-1", "eu-west-1"].map(run), [1, 0]);
+}
+
+#[test]
 fn what_versions_do_not_prove_is_told() {
     let far = Far::of_images(2, "");
     far.server.tune("verbs", "GET").unwrap();
