@@ -15,7 +15,7 @@ fi
 packages=("${crates[@]/#/-p}")
 
 # The mock of the driver, for cudarc, which looks for libcuda.so.
-if [[ " ${crates[*]} " == *" uringload-cudarc "* ]] && ! ldconfig -p | grep -q 'libcuda\.so'; then
+if [[ " ${crates[*]} " == *" uringload-cudarc "* ]] && [[ $(ldconfig -p) != *libcuda.so* ]]; then
     (cd .. && cargo build --quiet --locked -p uringload-mock-cuda)
     built=${CARGO_TARGET_DIR:-$PWD/../target}
     mock=$built/adapters-mock

@@ -20,13 +20,15 @@ else
     echo "skipped: no pkg-config"
     cc capi/examples/train.c -I"$PREFIX/include" -L"$LIBDIR" -luringload -o "$folder/shared"
 fi
-ldd "$folder/shared" | grep -q "liburingload.so.0 => $LIBDIR"
+linked=$(ldd "$folder/shared")
+[[ $linked == *"liburingload.so.0 => $LIBDIR"* ]] || { echo "another library is found: $linked"; exit 1; }
 wanted=$(told "$folder/shared")
 [[ $wanted == "sum "* ]]
 
 cc capi/examples/train.c -I"$PREFIX/include" -L"$LIBDIR" -l:liburingload.a -lgcc_s -lpthread -ldl -lm -lrt \
     -o "$folder/static"
-ldd "$folder/static" | grep -q liburingload && { echo "linked to the shared library"; exit 1; }
+linked=$(ldd "$folder/static")
+[[ $linked != *liburingload* ]] || { echo "linked to the shared library: $linked"; exit 1; }
 [ "$(told "$folder/static")" = "$wanted" ]
 
 if command -v cmake >/dev/null; then

@@ -160,9 +160,11 @@ fn lines_are_narrow() {
 }
 
 #[test]
-fn scripts_are_short_and_narrow() {
+fn scripts_are_short_and_narrow_and_read_pipes_whole() {
     let python = || SCRIPT_FOLDERS.iter().flat_map(|folder| python_files(root(), folder));
-    let all = || python().chain(SCRIPT_FOLDERS.iter().flat_map(|folder| shell_files(root(), folder)));
+    let shell = || SCRIPT_FOLDERS.iter().flat_map(|folder| shell_files(root(), folder));
+    let all = || python().chain(shell());
+    keep_all(scripts::whole_pipes, shell().collect());
     keep_all(rules::narrow_lines, all().collect());
     keep_all(rules::short_files, all().collect());
     keep_all(scripts::short_functions, python().collect());
@@ -267,6 +269,9 @@ fn the_rules_about_scripts_catch_what_they_are_for() {
     assert_eq!(functions(&format!("def f():\n{}\n\n{}", lines(rules::FUNCTION_LINES - 1), "x = 1\n".repeat(9))), 0);
     assert_eq!(functions(&format!("async def f(\n    a,\n) -> None:\n{}", lines(rules::FUNCTION_LINES))), 1);
     assert_eq!(functions(&format!("def f():\n    \"\"\"\nA\n    \"\"\"\n{}", lines(rules::FUNCTION_LINES))), 1);
+
+    let pipes = |text: &str| scripts::whole_pipes(&Source::script("a.sh", text)).len();
+    assert_eq!(pipes("ldd a | grep -q b\na | b | grep -xq c\ngrep -q a <<<\"$b\" || exit\na || grep -q b c\n"), 2);
 
     let circles = |last: &str| {
         let files = [

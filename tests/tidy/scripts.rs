@@ -54,6 +54,18 @@ pub fn short_functions(file: &Source) -> Vec<String> {
     broken
 }
 
+/// Pipes into `grep -q`, which ends at the first match: whoever still writes then fails, and with `pipefail` the pipe.
+pub fn whole_pipes(file: &Source) -> Vec<String> {
+    let quiet = |line: &str| {
+        line.replace("||", ";").split('|').skip(1).any(|part| {
+            let mut words = part.split_whitespace();
+            words.next() == Some("grep") && words.next().is_some_and(|word| word.starts_with('-') && word.contains('q'))
+        })
+    };
+    let lines = file.text.lines().enumerate().filter(|(_, line)| quiet(line));
+    lines.map(|(at, _)| format!("{}:{}: compare its whole output", file.path.display(), at + 1)).collect()
+}
+
 /// The names behind the package's own imports: modules, and others that no module has.
 fn imported(file: &Source) -> BTreeSet<String> {
     let lines = code_lines(&file.text);
