@@ -19,6 +19,8 @@ pub(super) enum Class {
     Throttled,
     /// Credentials that have expired: newer ones may come.
     Expired,
+    /// What all objects of a place need, and lack for now: a certificate that is trusted, or the bucket.
+    Place,
     /// The name: it does not lead to a file that this process may open. One file may be gone, or the whole mount.
     Name,
     /// The GPU that was the target. It does not recover while the loader lives.
@@ -40,7 +42,7 @@ impl Class {
                 store::Class::Expired => Class::Expired,
                 // One object may be refused, or all of them.
                 store::Class::Storage | store::Class::Foreign | store::Class::Refused => Class::Storage,
-                store::Class::Untrusted | store::Class::NoBucket => Class::Storage,
+                store::Class::Untrusted | store::Class::NoBucket => Class::Place,
                 store::Class::Interrupted => Class::Interrupted,
                 _ => Class::File,
             };
@@ -61,7 +63,7 @@ impl Class {
 
     /// Whether only time decides about such a read: others that end well prove nothing about it.
     pub(super) fn is_put_off(self) -> bool {
-        matches!(self, Class::Throttled | Class::Expired)
+        matches!(self, Class::Throttled | Class::Expired | Class::Place)
     }
 
     /// Whether how long this one read has failed so decides about it, and not how long its root gives nothing.
@@ -151,8 +153,8 @@ mod tests {
         use store::Class as Of;
         let of = |class| Class::of(&io::Error::other(Failure::new(class, "made up")));
         assert_eq!([Of::Throttled, Of::Expired].map(of), [Class::Throttled, Class::Expired]);
-        let of_all = [Of::Storage, Of::Foreign, Of::Refused, Of::Untrusted, Of::NoBucket];
-        assert_eq!(of_all.map(of), [Class::Storage; 5]);
+        assert_eq!([Of::Storage, Of::Foreign, Of::Refused].map(of), [Class::Storage; 3]);
+        assert_eq!([Of::Untrusted, Of::NoBucket].map(of), [Class::Place; 2]);
         assert_eq!(of(Of::Interrupted), Class::Interrupted);
         let hopeless = |class| {
             [true, false].map(|has_read| is_hopeless(&io::Error::other(Failure::new(class, "made up")), has_read))

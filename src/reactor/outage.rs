@@ -262,7 +262,7 @@ impl Outages {
             return Some(Outage { path: None, lasting, cause });
         }
         let since = |trouble: &&Trouble| match trouble.class {
-            Class::Storage | Class::Throttled | Class::Expired => self.roots[trouble.root].down_since,
+            Class::Storage | Class::Throttled | Class::Expired | Class::Place => self.roots[trouble.root].down_since,
             Class::Machine | Class::Name => Some(trouble.unable_since),
             // A second look.
             Class::Interrupted | Class::Device | Class::File => None,
@@ -561,8 +561,9 @@ fn read_error(source: io::Error, files: &FileTable, read: &Read) -> Error {
 fn put_off(error: Error, timeout: Option<Duration>) -> Error {
     let (path, offset) = (error.path().map(Path::to_owned).unwrap_or_default(), error.offset().unwrap_or_default());
     let what = format!("it was put off for {:?}, while others were read", timeout.unwrap_or_default());
-    let late = Error::new(error.kind(), what).with_path(path).with_offset(offset).with_source(error);
-    late.with_remedy("read with fewer ranks or a smaller queue_depth, or raise outage_timeout to wait longer")
+    let remedy = error.remedy().unwrap_or("read with fewer ranks or a smaller queue_depth");
+    let remedy = format!("{remedy}, or raise outage_timeout to wait longer");
+    Error::new(error.kind(), what).with_path(path).with_offset(offset).with_source(error).with_remedy(remedy)
 }
 
 /// The error that ends the loader when an outage has lasted too long.

@@ -24,6 +24,8 @@ pub struct Faults {
     pub after: Option<Duration>,
     /// The connection is reset.
     pub reset: u64,
+    /// It leads to a server whose certificate is not trusted.
+    pub untrusted: u64,
     /// The answer takes some milliseconds.
     pub slow: u64,
     /// No answer comes until the read is interrupted.
@@ -150,6 +152,9 @@ impl Store for Objects {
         }
         if self.chance(faults.throttled) {
             return Err(failure(Class::Throttled));
+        }
+        if self.chance(faults.untrusted) {
+            return Err(failure(Class::Untrusted));
         }
         if self.chance(faults.reset) {
             return Err(Failure::io("made up", io::ErrorKind::ConnectionReset.into()));

@@ -95,6 +95,17 @@ fn five_percent_put_off_at_every_attempt_cost_no_sample() {
 }
 
 #[test]
+fn a_place_of_which_half_is_not_trusted_costs_no_sample() {
+    within(BOUND, || {
+        for policy in POLICIES {
+            let (store, dataset) = far(8);
+            store.set(Faults { untrusted: 50, ..Faults::default() });
+            reads_all(&dataset, builder(&dataset).read_size(2000).on_error(policy), "half of it is not trusted");
+        }
+    });
+}
+
+#[test]
 fn a_raw_read_goes_on_where_a_server_puts_it_off() {
     within(BOUND, || {
         let (store, dataset) = far(3);
