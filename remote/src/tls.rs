@@ -2,6 +2,7 @@
 //! it belongs.
 
 use crate::lock::{BRIEF, lock};
+use rustls::Error::InvalidCertificate as Invalid;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -333,11 +334,15 @@ fn told(host: &str, error: io::Error) -> Failure {
 
 fn broken(host: &str, error: rustls::Error) -> Failure {
     let (class, what, remedy) = match &error {
-        rustls::Error::InvalidCertificate(wrong) => {
-            let remedy = match wrong {
-                Wrong::Expired | Wrong::ExpiredContext { .. } => "the server needs a newer one, if this clock is right",
-                Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "check the clocks of this machine and of it",
-                Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+        Invalid(_) | rustls::Error::NoCertificatesPresented => {
+            let remedy = match &error {
+                Invalid(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
+                    "the server needs a newer one, if this clock is right"
+                }
+                Invalid(Wrong::NotValidYet | Wrong::NotValidYetContext { .. }) => {
+                    "check the clocks of this machine and of it"
+                }
+                Invalid(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
                     "name the endpoint as the certificate does"
                 }
                 _ => "give the certificate of its authority as ca_file= (--ca-file), in PEM",
