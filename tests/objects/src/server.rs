@@ -163,8 +163,6 @@ impl Shared {
         if self.options.keys.is_empty() {
             return None;
         }
-        let tokens: Vec<(String, u64)> =
-            self.options.tokens.iter().map(|(token, seconds)| (token.clone(), self.started + seconds)).collect();
         if let (Some(here), Some(named)) = (self.options.region.as_deref(), sign::region(request))
             && named != here
         {
@@ -172,6 +170,8 @@ impl Shared {
             let moved = Reply::error(301, "PermanentRedirect", message, &request.raw_path);
             return Some(moved.with("x-amz-bucket-region", here));
         }
+        let tokens: Vec<(String, u64)> =
+            self.options.tokens.iter().map(|(token, seconds)| (token.clone(), self.started + seconds)).collect();
         let secrets = Secrets { keys: &self.options.keys, tokens: &tokens, now: self.now() };
         let (status, code, message) = sign::check(request, &secrets).err()?;
         Some(Reply::error(status, code, &message, &request.raw_path))
