@@ -57,7 +57,7 @@ prove() {
 }
 
 # What is done after a step that passed.
-passed() { [[ $(<"$LOGS/$1") == *skipped:* ]] || prove "$1"; }
+passed() { [[ $(<"$LOGS/$1") == *"skipped: "* ]] || prove "$1"; }
 
 # Writes a line of PROVED: the name $1, and what passed.
 note() {
@@ -100,7 +100,7 @@ main() {
     cat "$LOGS"/* | grep "^test result:" | awk '{ passed += $4; failed += $6; ignored += $8 }
         END { printf "== tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored }'
     local skipped
-    skipped=$(cat "$LOGS"/* | grep "skipped:" | sort | uniq -c)
+    skipped=$(cat "$LOGS"/* | grep "skipped: " | sort | uniq -c)
     [ -n "$skipped" ] && printf '== skipped:\n%s\n' "$skipped"
     [ ${#failed[@]} -eq 0 ] && { echo "== all passed"; return; }
     # Last, so that whoever sees only the end of a long log sees why.
