@@ -5,6 +5,7 @@ use super::same::{Made, SAMPLES, every, payload, payload_of, writers};
 use crate::common::archive::Archive;
 use crate::common::child::{self, Group};
 use crate::common::{skip, within};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
@@ -177,6 +178,14 @@ impl Large {
     }
 }
 
+/// Whether a thread could not be started: by the loader, or by the system for a read of its ring, which then ends with
+/// `ECANCELED`.
+fn is_want_of_threads(error: &Error) -> bool {
+    let Some(cause) = error.cause() else { return false };
+    let code = cause.downcast_ref().and_then(std::io::Error::raw_os_error).map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::AGAIN | Errno::CANCELED)) || cause.downcast_ref().is_some_and(is_want_of_threads)
+}
+
 /// The child of the tests below. It makes its files first and enters the group then.
 #[test]
 #[ignore = "slow: a child of other tests, which does nothing without a task"]
@@ -191,7 +200,7 @@ fn child_within_limits() {
             let made = every(&root);
             child::enter(group);
             let (all, errors) = matrix(&made, &list);
-            assert!(task == "any" || errors.is_empty(), "{errors:?}");
+            assert!(errors.iter().all(|error| task == "any" && is_want_of_threads(error)), "{errors:?}");
             println!("came {all}, errors {}", errors.len());
         }
         "large" => {
@@ -205,12 +214,13 @@ fn child_within_limits() {
 
 const CHILD: &str = "formats::limits::child_within_limits";
 
-/// From not a single thread to as many as a loader wants: some can be started and others not.
+/// From not a single thread to as many as a loader wants: some can be started and others not. Between those two, more
+/// may give fewer loaders all: the loader's threads and those of its ring take the last places in any order.
 #[test]
 #[ignore = "slow: every format under every limit of processes"]
 fn a_limit_of_processes_costs_no_sample() {
     within(BOUND, || {
-        let mut most = (0, 0);
+        let mut seen = Vec::new();
         for processes in [1, 2, 3, 4, 5, 6, 8, 10, 14, 20, 64] {
             let group = match Group::new("pids", &[("pids.max", processes)]) {
                 Ok(group) => group,
@@ -224,10 +234,10 @@ fn a_limit_of_processes_costs_no_sample() {
             let (all, errors) = (number("came "), number("errors "));
             println!("{processes} processes: {all} loaders gave all, {errors} one error");
             assert!(processes > 1 || all == 0, "a loader needs a thread");
-            assert!(all >= most.0, "{processes} processes: {all} after {most:?}");
-            most = (all, errors);
+            seen.push((all, errors));
         }
-        assert_eq!(most.1, 0, "64 are enough");
+        assert!(seen.iter().any(|(all, errors)| *all > 0 && *errors > 0), "no limit is for some alone: {seen:?}");
+        assert_eq!(seen.last().map(|seen| seen.1), Some(0), "64 are enough");
     });
 }
 
