@@ -37,6 +37,9 @@ pub use turns::{Judgement, interval, median};
 /// the last of these is left out.
 const AFTERWARDS: u32 = 30;
 
+/// Trials that a judgement needs, and a pair more, as its trials may take longer than others: no search is worth more.
+const JUDGED: u32 = 2 * (PAIRS_LEAST as u32 + 1);
+
 /// Trials that are left for telling what was found from what the loader chooses.
 const SIMPLEST: u32 = 20;
 
@@ -242,7 +245,8 @@ impl Outcome<'_> {
         if found == plain || plain == self.tune.config || !was_seen {
             return Ok(found);
         }
-        let is_enough = |gains: &[f64]| gains.len() >= PAIRS_LEAST || turns::is_settled(gains, spread);
+        let is_over = |gains: &[f64]| gains.len() >= PAIRS_LEAST || !bed.has_time_as_seen(JUDGED);
+        let is_enough = |gains: &[f64]| is_over(gains) || turns::is_settled(gains, spread);
         let pairs = turns::pairs(bed, || self.trial(bed, &plain), || self.trial(bed, &found), is_enough)?;
         Ok(if Judgement::of(&gains(&pairs), spread) == Judgement::Faster { found } else { plain })
     }
@@ -252,7 +256,7 @@ impl Outcome<'_> {
         let is_automatic = automatic(&self.tune.config) == self.tune.config;
         let afterwards = if is_automatic { AFTERWARDS } else { AFTERWARDS + SIMPLEST };
         let mut measure = |config: &Config| {
-            if !bed.has_time(afterwards) {
+            if !bed.has_time(afterwards) || !bed.has_time_as_seen(JUDGED) {
                 return Reading::Over;
             }
             if self.fills(config) && bed.subject().dataset.files().len() > EVICTED {

@@ -39,6 +39,8 @@ pub struct Bed<'a> {
     at: Cell<Cursor>,
     /// Whether the loader reads past the page cache here.
     is_direct: Cell<bool>,
+    /// How long the trials took so far, and how many there were.
+    took: Cell<(Duration, u32)>,
 }
 
 /// What a trial showed.
@@ -61,7 +63,8 @@ impl<'a> Bed<'a> {
     pub fn new(tune: &'a Tune<'a>, caller: &'a Caller, begun: Instant) -> Bed<'a> {
         // Some eighty trials.
         let slice = (tune.limit / 80).clamp(Duration::from_millis(60), Duration::from_millis(700));
-        Bed { tune, caller, deadline: begun + tune.limit, slice, at: Cell::default(), is_direct: Cell::default() }
+        let (at, is_direct, took) = (Cell::default(), Cell::default(), Cell::default());
+        Bed { tune, caller, deadline: begun + tune.limit, slice, at, is_direct, took }
     }
 
     /// From now on a choice of `io` that is left to the loader is measured past the page cache: what happens to lie in
@@ -80,6 +83,13 @@ impl<'a> Bed<'a> {
         !self.caller.is_set() && Instant::now() + self.slice * trials < self.deadline
     }
 
+    /// Whether there is time for so many trials that take as long as those so far: slow batches make them longer than a
+    /// slice.
+    pub fn has_time_as_seen(&self, trials: u32) -> bool {
+        let (took, count) = self.took.get();
+        Instant::now() + took * trials / count.max(1) < self.deadline
+    }
+
     /// A trial of the dataset.
     ///
     /// # Errors
@@ -91,7 +101,10 @@ impl<'a> Bed<'a> {
         let is_left = config.io == IoChoice::Auto && self.is_direct.get();
         let io = if is_left { IoChoice::Direct } else { config.io };
         let config = Config { start, io, ..config.clone() };
+        let begun = Instant::now();
         let seen = self.run_of(&self.subject().dataset, sampler, &config, &*self.subject().prepare)?;
+        let (took, count) = self.took.get();
+        self.took.set((took + begun.elapsed(), count + 1));
         seen.iter().for_each(|seen| self.at.set(seen.next));
         Ok(seen)
     }
