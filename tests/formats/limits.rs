@@ -214,13 +214,12 @@ fn child_within_limits() {
 
 const CHILD: &str = "formats::limits::child_within_limits";
 
-/// From not a single thread to as many as a loader wants: some can be started and others not. Between those two, more
-/// may give fewer loaders all: the loader's threads and those of its ring take the last places in any order.
+/// From not a single thread to as many as a loader wants: some can be started and others not.
 #[test]
 #[ignore = "slow: every format under every limit of processes"]
 fn a_limit_of_processes_costs_no_sample() {
     within(BOUND, || {
-        let mut seen = Vec::new();
+        let mut most = (0, 0);
         for processes in [1, 2, 3, 4, 5, 6, 8, 10, 14, 20, 64] {
             let group = match Group::new("pids", &[("pids.max", processes)]) {
                 Ok(group) => group,
@@ -234,10 +233,10 @@ fn a_limit_of_processes_costs_no_sample() {
             let (all, errors) = (number("came "), number("errors "));
             println!("{processes} processes: {all} loaders gave all, {errors} one error");
             assert!(processes > 1 || all == 0, "a loader needs a thread");
-            seen.push((all, errors));
+            assert!(all >= most.0, "{processes} processes: {all} after {most:?}");
+            most = (all, errors);
         }
-        assert!(seen.iter().any(|(all, errors)| *all > 0 && *errors > 0), "no limit is for some alone: {seen:?}");
-        assert_eq!(seen.last().map(|seen| seen.1), Some(0), "64 are enough");
+        assert_eq!(most.1, 0, "64 are enough");
     });
 }
 
